@@ -1,0 +1,56 @@
+#pragma once
+
+#include "ops/kv_pages.h"
+#include "tensor/tensor_view.h"
+
+namespace longtune::ops {
+
+/// Exact causal attention with grouped queries (arXiv:2305.13245) in flash-style tiles
+/// (arXiv:2205.14135); the score matrix never exists as a whole. Query t stands at position
+/// first_position + t and sees tokens [0, first_position + t]; head h reads KV head h / (Hq / Hkv).
+///
+///     s[h, t, j] = scale * q[t, h] . k[j]      lse[h, t] = log(sum_j exp(s[h, t, j]))
+///     out[t, h]  = sum_j exp(s[h, t, j] - lse[h, t]) * v[j]
+struct AttentionForward {
+  TensorView out;     ///< (T, Hq, D) f32 or bf16
+  TensorView lse;     ///< (Hq, T) f32; kept for the backward pass
+  ConstTensorView q;  ///< (T, Hq, D), rotated, dtype of out
+  KvPages kv;         ///< kv.tokens >= first_position + T
+  std::int64_t first_position = 0;
+  float scale = 1;  ///< 1 / sqrt(D)
+};
+
+/// The softmax state and all sums are f32. Key tiles are visited in order of position, whole pages
+/// at a time, and a tile in which a row sees nothing leaves its state untouched: a row's bits
+/// depend neither on the thread count, nor on how many rows are computed with it, nor on its place
+/// among them. Throws Error: kInvalidArgument where shapes or dtypes disagree; kUnsupported without
+/// a kernel.
+void attention_forward(const AttentionForward& args);
+
+/// Gradients of queries and of the live keys and values, those from `live_begin` on; earlier ones
+/// are detached history, which counts for dq only.
+///
+///     delta[h, t] = sum_d dout[t, h, d] * out[t, h, d]     p[h, t, j] = exp(s[h, t, j] - lse[h,
+///     t]) ds = p * (dout . v - delta)     dq = scale * ds k     dk = scale * ds^T q     dv = p^T
+///     dout
+struct AttentionBackward {
+  TensorView dq;         ///< (T, Hq, D), dtype of q, overwritten; may not be q
+  TensorView dk;         ///< (S - live_begin, Hkv, D) f32, overwritten; S = first_position + T
+  TensorView dv;         ///< (S - live_begin, Hkv, D) f32, overwritten
+  TensorView delta;      ///< (Hq, T) f32, scratch
+  TensorView dq_sum;     ///< (T, Hq, D) f32, scratch
+  ConstTensorView dout;  ///< (T, Hq, D), dtype of q
+  ConstTensorView out;   ///< (T, Hq, D), as written by the forward pass
+  ConstTensorView lse;   ///< (Hq, T), as written by the forward pass
+  ConstTensorView q;     ///< (T, Hq, D) f32 or bf16
+  KvPages kv;
+  std::int64_t first_position = 0;
+  std::int64_t live_begin = 0;  ///< multiple of 64, at most first_position
+  float scale = 1;
+};
+
+/// Every sum runs in an order that the shapes fix, so the thread count changes no bit. Errors as in
+/// attention_forward.
+void attention_backward(const AttentionBackward& args);
+
+}  // namespace longtune::ops
