@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/arena.h"
+
+namespace longtune {
+
+enum class Tier : std::uint8_t { kDevice, kHost, kDisk };
+
+/// "device", "host", "disk".
+[[nodiscard]] const char* name_of(Tier tier);
+
+/// What the process takes beside the planned memory: code, libraries, the tokenizer, threads'
+/// stacks and packing buffers. The resident peak is at most device + host + this.
+constexpr std::int64_t kProcessBytes = 160 * 1024 * 1024;
+
+/// Bytes that a run needs, by purpose and tier.
+struct Plan {
+  struct Row {
+    std::string purpose;
+    Tier tier = Tier::kDevice;
+    std::int64_t bytes = 0;
+  };
+
+  std::vector<Row> rows;
+
+  /// Adds to the row of that purpose and tier, or appends one.
+  void add(std::string_view purpose, Tier tier, std::int64_t bytes);
+
+  [[nodiscard]] std::int64_t need(Tier tier) const;
+};
+
+/// What the user allows, in bytes; nothing where there is no limit.
+struct Budgets {
+  std::optional<std::int64_t> device;
+  std::optional<std::int64_t> host;
+  std::optional<std::int64_t> disk;
+
+  [[nodiscard]] std::optional<std::int64_t> of(Tier tier) const;
+};
+
+[[nodiscard]] bool fits(const Plan& plan, const Budgets& budgets);
+
+/// Throws Error kOutOfBudget in one line with the need, the budget, the three largest purposes of
+/// the tier that is too small, and `remedy` ("--context 4096 fits").
+[[noreturn]] void fail_out_of_budget(const Plan& plan,
+                                     const Budgets& budgets,
+                                     const std::string& remedy);
+
+}  // namespace longtune

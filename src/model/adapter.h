@@ -1,0 +1,113 @@
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "device/arena.h"
+#include "model/config.h"
+
+namespace longtune {
+
+/// The linear layers of a decoder block.
+enum class LinearKind : std::uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown };
+constexpr int kLinearKinds = 7;
+
+/// "q_proj", ... "down_proj".
+[[nodiscard]] const char* name_of(LinearKind kind);
+
+/// "self_attn.q_proj", ... "mlp.down_proj".
+[[nodiscard]] const char* module_of(LinearKind kind);
+
+struct LinearShape {
+  std::int64_t N = 0;  ///< output features
+  std::int64_t K = 0;  ///< input features
+};
+
+[[nodiscard]] LinearShape linear_shape(const ModelConfig& config, LinearKind kind);
+
+/// LoRA (arXiv:2106.09685) on some of the linear layers, of all decoder blocks alike.
+struct LoraConfig {
+  std::int64_t rank = 16;
+  double alpha = 32;
+  double dropout = 0;
+  bool rslora = false;  ///< scale alpha / sqrt(rank) instead of alpha / rank (arXiv:2312.03732)
+  std::array<bool, kLinearKinds> targets{true, true, true, true, true, true, true};
+
+  [[nodiscard]] float scale() const;
+
+  [[nodiscard]] bool has(LinearKind kind) const { return targets[static_cast<int>(kind)]; }
+};
+
+/// Throws Error kInvalidArgument, naming the option, where rank < 1, alpha is not positive and
+/// finite, dropout is outside [0, 1), or nothing is targeted.
+void check(const LoraConfig& config);
+
+/// What an adapter is for: training also holds gradients and AdamW's moments.
+enum class AdapterUse : std::uint8_t { kInference, kTraining };
+
+/// An adapter's parameters on the device. All of one sort lie in one flat f32 tensor, so that the
+/// optimiser and the norm see one array; layers see parts of it.
+class Adapter {
+ public:
+  /// Takes the memory; values are zero until one of `initialise` and `load_adapter`.
+  Adapter(const ModelConfig& model, const LoraConfig& lora, AdapterUse use, Arena& arena);
+
+  /// The pair of one layer and kind; without data where not targeted.
+  struct Pair {
+    TensorView a;   ///< (R, K)
+    TensorView b;   ///< (N, R)
+    TensorView da;  ///< training only
+    TensorView db;
+  };
+
+  [[nodiscard]] const Pair& pair(std::int64_t layer, LinearKind kind) const {
+    return pairs_[layer * kLinearKinds + static_cast<int>(kind)];
+  }
+
+  /// A uniform in +-1/sqrt(K), B zero: PEFT's default, from `seed`.
+  void initialise(std::uint64_t seed);
+
+  [[nodiscard]] const LoraConfig& config() const { return lora_; }
+
+  [[nodiscard]] const ModelConfig& model() const { return model_; }
+
+  // Flat tensors of `parameters()` values.
+  [[nodiscard]] std::int64_t parameters() const { return params_.elements(); }
+
+  [[nodiscard]] const TensorView& params() const { return params_; }
+
+  [[nodiscard]] const TensorView& gradients() const { return gradients_; }  ///< training only
+
+  [[nodiscard]] const TensorView& first_moments() const { return m_; }  ///< training only
+
+  [[nodiscard]] const TensorView& second_moments() const { return v_; }  ///< training only
+
+ private:
+  ModelConfig model_;
+  LoraConfig lora_;
+  std::vector<Pair> pairs_;  ///< (L, kLinearKinds)
+  TensorView params_;
+  TensorView gradients_;
+  TensorView m_;
+  TensorView v_;
+};
+
+/// Writes `adapter_model.safetensors` and `adapter_config.json` in PEFT's format and names into
+/// `directory`, which exists. `base_model` is what adapter_config names as the base. Streams: host
+/// memory stays small.
+void save_adapter(const Adapter& adapter,
+                  const std::filesystem::path& directory,
+                  const std::string& base_model);
+
+/// Reads the configuration of a PEFT adapter. Throws Error: kBadInput where malformed,
+/// kUnsupported, by name, for what longtune does not do (other kinds than LoRA, biases, DoRA, rank
+/// patterns, other targets).
+[[nodiscard]] LoraConfig read_lora_config(const std::filesystem::path& directory);
+
+/// Fills `adapter` from a directory that PEFT or save_adapter wrote. Throws Error kBadInput, naming
+/// the tensor, where one is missing, left over, or has another shape than the model needs.
+void load_adapter(Adapter& adapter, const std::filesystem::path& directory);
+
+}  // namespace longtune

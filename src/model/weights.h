@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/arena.h"
+#include "device/plan.h"
+#include "model/adapter.h"
+#include "model/config.h"
+#include "model/source.h"
+
+namespace longtune {
+
+/// What frozen weights are held as.
+enum class BaseWeights : std::uint8_t {
+  kFile,  ///< as the file holds them; GGUF blocks stay blocks
+  kNf4,   ///< the blocks' linear layers in NF4 with double quantisation; embedding and head as in
+          ///< the file
+  kBf16,
+  kF32,
+};
+
+/// "file", "nf4", "bf16", "f32".
+[[nodiscard]] const char* name_of(BaseWeights base);
+
+/// A frozen linear layer.
+struct Linear {
+  WeightView weight;     ///< (N, K)
+  ConstTensorView bias;  ///< (N) f32, or none
+};
+
+/// A block's frozen weights.
+struct LayerWeights {
+  ConstTensorView attention_norm;            ///< (C) f32
+  ConstTensorView mlp_norm;                  ///< (C) f32
+  ConstTensorView q_norm;                    ///< (D) f32, Qwen3
+  ConstTensorView k_norm;                    ///< (D) f32, Qwen3
+  std::array<Linear, kLinearKinds> linears;  ///< by LinearKind
+
+  [[nodiscard]] const Linear& linear(LinearKind kind) const {
+    return linears[static_cast<int>(kind)];
+  }
+};
+
+/// All frozen weights. The embedding table lies on the host unless it is also the head.
+class ModelWeights {
+ public:
+  /// Takes the memory and charges the host's part to `plan`; nothing is read from the source but
+  /// its headers. Throws Error kUnsupported where a tensor cannot be held as asked.
+  ModelWeights(const ModelSource& source, BaseWeights base, Arena& arena, Plan& plan);
+
+  /// Reads every tensor, a few rows at a time, converting on the way: the loader's own memory is
+  /// kStagingBytes and, for NF4, the unquantised block scales of one tensor. `progress` is called
+  /// with the share done, in [0, 1].
+  void load(const ModelSource& source, const std::function<void(double)>& progress);
+
+  [[nodiscard]] const WeightView& embedding() const { return embedding_; }  ///< (V, C)
+
+  [[nodiscard]] const WeightView& head() const { return head_; }  ///< (V, C)
+
+  [[nodiscard]] const ConstTensorView& final_norm() const { return final_norm_; }
+
+  [[nodiscard]] const LayerWeights& layer(std::int64_t index) const { return layers_.at(index); }
+
+  static constexpr std::int64_t kStagingBytes = 8 * 1024 * 1024;
+
+ private:
+  // A tensor to be filled by load().
+  struct Slot {
+    std::string name;
+    WeightFormat format;  ///< as held
+    std::byte* memory;
+    WeightView* matrix;  ///< to be set again once NF4's offset is known; null for vectors
+    std::int64_t N, K;
+  };
+
+  WeightView take_matrix(const ModelSource& source, const std::string& name, BaseWeights base);
+  ConstTensorView take_vector(const ModelSource& source, const std::string& name);
+
+  Arena* arena_ = nullptr;  ///< while constructing
+  std::vector<Slot> slots_;
+  std::vector<std::byte> host_;
+  WeightView embedding_;
+  WeightView head_;
+  ConstTensorView final_norm_;
+  std::vector<LayerWeights> layers_;
+};
+
+}  // namespace longtune

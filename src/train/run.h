@@ -1,0 +1,58 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "train/trainer.h"
+
+namespace longtune {
+
+/// Where a run's results go and when.
+struct RunOptions {
+  std::filesystem::path output;  ///< made where it does not exist
+  std::int64_t save_every = 0;   ///< steps between checkpoints; 0: only at the end and when stopped
+  std::int64_t keep = 2;         ///< newest checkpoints kept; 0: all
+  std::int64_t eval_every = 0;   ///< steps between evaluations of the held-out data; 0: never
+  bool resume =
+      false;  ///< go on from the newest checkpoint in `output`; begin anew where there is none
+  std::string base_model;  ///< what adapter_config.json names as the base
+  double peak_flops = 0;   ///< the machine's measured limit, for share_of_limit; 0: not reported
+};
+
+/// Told what happens, on the calling thread. Every method may be left out.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+
+  virtual void on_resume(std::int64_t /*steps_done*/) {}
+
+  virtual void on_step(const StepReport& /*report*/) {}
+
+  virtual void on_evaluation(std::int64_t /*step*/, double /*nats*/) {}
+
+  virtual void on_checkpoint(const std::filesystem::path& /*directory*/) {}
+};
+
+struct RunResult {
+  bool finished = false;  ///< false where `stop` ended it; its state is saved then
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;  ///< of this call's steps
+  double seconds = 0;       ///< of this call's steps
+  std::optional<StepReport> last;
+};
+
+/// Runs training to its end or until `stop` is set (polled between steps), writing metrics.jsonl
+/// (one object a step), checkpoints/step-N/ (complete or absent), and at the end the adapter in
+/// PEFT's format. A failing step leaves the last checkpoint and what metrics.jsonl holds. Refuses,
+/// kInvalidArgument, an output directory that holds another run's results unless it is resumed.
+[[nodiscard]] RunResult run_training(Trainer& trainer,
+                                     const Dataset& data,
+                                     const Dataset* held_out,
+                                     const TrainOptions& train,
+                                     const RunOptions& run,
+                                     RunObserver& observer,
+                                     const std::atomic<bool>& stop);
+
+}  // namespace longtune

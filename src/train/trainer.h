@@ -1,0 +1,103 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/plan.h"
+#include "model/adapter.h"
+#include "model/options.h"
+#include "model/source.h"
+#include "train/data.h"
+#include "train/schedule.h"
+
+namespace longtune {
+
+/// What determines the result of a training run, besides model and data.
+struct TrainOptions {
+  ModelOptions model;
+  LoraConfig lora;
+  std::int64_t context = 2048;  ///< the longest sample, in tokens
+  std::int64_t segment =
+      2048;  ///< tokens of a segment, a multiple of 64; 0: the whole sequence at once
+  std::int64_t accumulate = 1;  ///< samples an optimiser step
+  std::int64_t steps = 0;       ///< optimiser steps of the whole run; the schedule ends there
+  double lr = 2e-4;
+  Schedule schedule = Schedule::kCosine;
+  std::int64_t warmup = 0;  ///< steps
+  double clip = 1.0;        ///< largest gradient norm; 0: no clipping
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  std::uint64_t seed = 0;
+};
+
+/// Throws Error kInvalidArgument, naming the option as the command line spells it.
+void check(const TrainOptions& options);
+
+/// What one optimiser step did.
+struct StepReport {
+  std::int64_t step = 0;  ///< from 1
+  double loss = 0;        ///< nats a target, mean over all targets of the step
+  double lr = 0;
+  double grad_norm = 0;  ///< before clipping
+  std::int64_t tokens = 0;
+  std::int64_t targets = 0;
+  double seconds = 0;
+  double flops = 0;                   ///< operations of the step, by formula
+  std::vector<std::int64_t> samples;  ///< indices in the data set, in the order consumed
+};
+
+/// Fine-tunes an adapter segment by segment (spec: each segment runs forward, takes its share of
+/// the loss, runs backward at once; then its keys and values are detached and become history).
+class Trainer {
+ public:
+  /// What a run would need; loads nothing.
+  [[nodiscard]] static Plan plan(const ModelSource& source, const TrainOptions& options);
+
+  /// Takes the memory and loads the weights. The adapter is initialised from the seed; `start`
+  /// names a PEFT adapter to go on from instead. Throws Error kOutOfBudget where the plan does not
+  /// fit the budgets.
+  Trainer(const ModelSource& source,
+          const TrainOptions& options,
+          const Budgets& budgets,
+          const std::optional<std::filesystem::path>& start,
+          const std::function<void(double)>& load_progress);
+  ~Trainer();
+
+  /// One optimiser step over the next `accumulate` samples. A loss or gradient that is not finite
+  /// throws Error kInternal naming the step, before any parameter has changed.
+  StepReport step(const Dataset& data);
+
+  /// Steps done.
+  [[nodiscard]] std::int64_t steps_done() const;
+
+  /// Mean nats a target of the data set under the present adapter; changes nothing. `stop` is
+  /// polled between samples.
+  [[nodiscard]] double evaluate(const Dataset& data, const std::function<bool()>& stop);
+
+  [[nodiscard]] const Adapter& adapter() const;
+  [[nodiscard]] const Plan& plan() const;
+
+  /// The device memory really taken at its highest, and the host's.
+  [[nodiscard]] std::int64_t device_bytes_peak() const;
+  [[nodiscard]] std::int64_t host_bytes_peak() const;
+
+  /// Everything a resumed run needs to be bit-identical to one never stopped: adapter (PEFT
+  /// format), moments, step, data cursor, options. `directory` exists and is empty.
+  void save(const std::filesystem::path& directory, const std::string& base_model) const;
+
+  /// Continues from what save() wrote. Throws Error kBadInput where the checkpoint does not belong
+  /// to these options or this data set, naming the first difference.
+  void restore(const std::filesystem::path& directory);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace longtune
