@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace longtune {
+
+/// `text` between single quotes for a one-line message: control characters and bytes beyond ASCII
+/// as \xNN, cut with "..." after 80 bytes. For names that come out of files.
+[[nodiscard]] std::string in_quotes(std::string_view text);
+
+}  // namespace longtune
