@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace longtune {
+
+/// A file that appears under its name complete or not at all: written under another name in the
+/// same directory (".NAME.partial-..."), synced, then renamed over what may be there.
+///
+/// Every method throws Error kIo, with the path and the system's reason, where the system refuses
+/// (a full disk, no permission).
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path);
+
+  /// Removes the partial file, unless `commit` has succeeded.
+  ~AtomicFile();
+
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+
+  /// Makes the file appear. Nothing may be written after it.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  int descriptor_ = -1;
+  bool committed_ = false;
+};
+
+/// A directory that appears under its name complete or not at all, in the same way. Where there is
+/// one of that name already, it is exchanged and the old one removed.
+class AtomicDirectory {
+ public:
+  explicit AtomicDirectory(const std::filesystem::path& path);
+
+  /// Removes the partial directory, unless `commit` has succeeded.
+  ~AtomicDirectory();
+
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  /// Where the files are to be written until `commit`.
+  [[nodiscard]] const std::filesystem::path& partial() const { return partial_; }
+
+  /// Syncs all files in it and makes the directory appear.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+};
+
+/// Writes a whole file atomically.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+/// Removes what killed writers left in `directory` (names as AtomicFile's). Not to be called while
+/// another process writes there. Throws Error kIo.
+void remove_partials(const std::filesystem::path& directory);
+
+}  // namespace longtune
