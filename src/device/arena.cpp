@@ -127,6 +127,11 @@ TensorView Arena::take(std::string_view purpose,
   return result;
 }
 
+void Arena::keep_high_water() {
+  used_ = high_water_;
+  purposes_ = peak_;
+}
+
 Arena::Scope::Scope(Arena& arena) : arena_(arena), used_(arena.used_), purposes_(arena.purposes_) {}
 
 Arena::Scope::~Scope() {

@@ -61,6 +61,10 @@ class Arena {
     std::vector<PurposeBytes> purposes_;
   };
 
+  /// Keeps what scopes have shared so far from being taken again: call it when buffers that were
+  /// taken inside ended scopes stay in use.
+  void keep_high_water();
+
   static constexpr std::int64_t kAlignment = 128;
 
   [[nodiscard]] bool is_planning() const { return base_ == nullptr; }

@@ -43,6 +43,15 @@ TEST(Arena, PurposesSumToTheHighWaterMark) {
   EXPECT_EQ(sum, plan.high_water());
 }
 
+TEST(Arena, KeptHighWaterIsNotTakenAgain) {
+  Arena plan = Arena::planning();
+  take_a_run(plan);
+  plan.keep_high_water();
+  EXPECT_EQ(plan.used(), 640 + 8064);
+  (void)plan.take("more", DType::kF32, {1});
+  EXPECT_EQ(plan.high_water(), 640 + 8064 + Arena::kAlignment);
+}
+
 TEST(Arena, RefusesByNameWhatDoesNotFit) {
   Arena arena(4096, {});
   try {

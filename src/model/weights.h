@@ -50,6 +50,8 @@ class ModelWeights {
   /// Takes the memory and charges the host's part to `plan`; nothing is read from the source but
   /// its headers. Throws Error kUnsupported where a tensor cannot be held as asked.
   ModelWeights(const ModelSource& source, BaseWeights base, Arena& arena, Plan& plan);
+  ModelWeights(const ModelWeights&) = delete;
+  ModelWeights& operator=(const ModelWeights&) = delete;
 
   /// Reads every tensor, a few rows at a time, converting on the way: the loader's own memory is
   /// kStagingBytes and, for NF4, the unquantised block scales of one tensor. `progress` is called
@@ -76,12 +78,19 @@ class ModelWeights {
     std::int64_t N, K;
   };
 
-  WeightView take_matrix(const ModelSource& source, const std::string& name, BaseWeights base);
-  ConstTensorView take_vector(const ModelSource& source, const std::string& name);
+  void take_layer(const ModelSource& source, std::int64_t index, BaseWeights base, Arena& arena);
+  void take_matrix(const ModelSource& source,
+                   const std::string& name,
+                   BaseWeights base,
+                   Arena& arena,
+                   WeightView& view);
+  void take_host_embedding(const ModelSource& source, BaseWeights base, bool planning, Plan& plan);
+  ConstTensorView take_vector(const ModelSource& source, const std::string& name, Arena& arena);
+  void load_slot(const ModelSource& source, const Slot& slot);
+  static void write(const Slot& slot, std::int64_t offset, const void* source, std::int64_t bytes);
 
-  Arena* arena_ = nullptr;  ///< while constructing
   std::vector<Slot> slots_;
-  std::vector<std::byte> host_;
+  std::vector<std::byte> host_embedding_;
   WeightView embedding_;
   WeightView head_;
   ConstTensorView final_norm_;

@@ -1,0 +1,218 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "ops/embedding.h"
+#include "ops/head_loss.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+
+namespace longtune {
+namespace {
+
+// Tokens whose logits exist at once: about 32 MiB of them, in steps that suit the products.
+std::int64_t head_tile(std::int64_t V, std::int64_t T) {
+  const std::int64_t fitting = 32 * kMiB / (4 * V) / 32 * 32;
+  return std::min(T, std::clamp<std::int64_t>(fitting, 32, 256));
+}
+
+}  // namespace
+
+struct Decoder::HeadBuffers {
+  TensorView normed;  ///< (T, C) after the final norm
+  TensorView rstd;    ///< (T)
+  TensorView logits;  ///< (tile, V) f32
+};
+
+Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena& arena, Plan& plan)
+    : config_(source.config()),
+      options_(options),
+      cell_capacity_(std::min(options.cell_tokens, options.context)),
+      weights_(source, options.model.base, arena, plan),
+      kv_({.L = config_.L,
+           .Hkv = config_.Hkv,
+           .D = config_.D,
+           .dtype = options.model.kv,
+           .capacity = options.context,
+           .keep = options.kv_keep},
+          (take_adapter(arena), arena)) {
+  take_buffers(arena);
+}
+
+Decoder::~Decoder() = default;
+
+void Decoder::take_adapter(Arena& arena) {
+  if (options_.lora) {
+    const AdapterUse use =
+        options_.use == ModelUse::kTraining ? AdapterUse::kTraining : AdapterUse::kInference;
+    adapter_.emplace(config_, *options_.lora, use, arena);
+  }
+}
+
+void Decoder::take_buffers(Arena& arena) {
+  const std::int64_t T = cell_capacity_;
+  const std::int64_t C = config_.C;
+  const DType dtype = options_.model.activations;
+  const bool training = options_.use == ModelUse::kTraining;
+  const LoraConfig* lora = options_.lora ? &*options_.lora : nullptr;
+  frequencies_ = arena.take("tables", DType::kF32, {config_.D / 2});
+  cos_ = arena.take("tables", DType::kF32, {T, config_.D / 2});
+  sin_ = arena.take("tables", DType::kF32, {T, config_.D / 2});
+  tokens_ = arena.take("tables", DType::kI32, {T});
+  targets_ = arena.take("tables", DType::kI32, {T});
+  losses_ = arena.take("tables", DType::kF32, {T});
+  inputs_ = arena.take("layer inputs", dtype, {training ? config_.L + 1 : 2, T, C});
+  if (training) {
+    dx_ = arena.take("layer inputs", dtype, {T, C});
+  }
+  // The head works between the layers' forward and backward passes, so the two share memory.
+  {
+    const Arena::Scope layers(arena);
+    activations_.emplace(config_, lora, dtype, T, arena);
+    if (training) {
+      gradients_.emplace(config_, lora, dtype, T, arena);
+    }
+  }
+  {
+    const Arena::Scope head(arena);
+    head_ = std::make_unique<HeadBuffers>();
+    head_->normed = arena.take("head workspace", dtype, {T, C});
+    head_->rstd = arena.take("head workspace", DType::kF32, {T});
+    head_->logits = arena.take("head workspace", DType::kF32, {head_tile(config_.V, T), config_.V});
+  }
+  arena.keep_high_water();
+}
+
+void Decoder::load(const ModelSource& source, const std::function<void(double)>& progress) {
+  const RopeFrequencies rope = rope_frequencies(config_.rope, config_.D);
+  rope_scale_ = rope.scale;
+  copy_to_device(frequencies_, rope.frequencies.data(), frequencies_.bytes());
+  weights_.load(source, progress);
+}
+
+TensorView Decoder::layer_input(std::int64_t layer) const {
+  const std::int64_t T = cell_capacity_;
+  const std::int64_t slot = options_.use == ModelUse::kTraining ? layer : layer % 2;
+  return inputs_.reshaped({inputs_.dim(0) * T, config_.C}).rows(slot * T, cell_.tokens);
+}
+
+LayerStep Decoder::step(std::int64_t layer) const {
+  return {.model = &config_,
+          .weights = &weights_.layer(layer),
+          .adapter = adapter(),
+          .layer = layer,
+          .cell = cell_,
+          .kv = kv_.layer(layer, cell_.first_position + cell_.tokens),
+          .dropout = options_.lora && dropout_key_ ? options_.lora->dropout : 0,
+          .dropout_key = dropout_key_.value_or(0)};
+}
+
+void Decoder::forward(std::span<const std::int32_t> tokens,
+                      std::int64_t first_position,
+                      std::optional<std::uint64_t> dropout_key) {
+  const auto T = static_cast<std::int64_t>(tokens.size());
+  if (T < 1 || T > cell_capacity_ || first_position < 0 || first_position + T > options_.context) {
+    fail(ErrorCode::kInvalidArgument,
+         "decoder",
+         "{} tokens at position {} do not fit cells of {} tokens in a context of {}",
+         T,
+         first_position,
+         cell_capacity_,
+         options_.context);
+  }
+  cell_ = {.tokens = T,
+           .first_position = first_position,
+           .cos = cos_.rows(0, T),
+           .sin = sin_.rows(0, T)};
+  dropout_key_ = dropout_key;
+  copy_to_device(tokens_, tokens.data(), T * 4);
+  ops::rope_table({.cos = cos_.rows(0, T),
+                   .sin = sin_.rows(0, T),
+                   .frequencies = frequencies_,
+                   .first_position = first_position,
+                   .scale = rope_scale_});
+  ops::embedding_forward(
+      {.y = layer_input(0), .tokens = tokens_.rows(0, T), .table = weights_.embedding()});
+  const LayerActivations activations = activations_->first(T);
+  for (std::int64_t layer = 0; layer < config_.L; ++layer) {
+    layer_forward(step(layer), layer_input(layer), layer_input(layer + 1), activations);
+  }
+}
+
+std::vector<float> Decoder::last_logits() {
+  const std::int64_t last = cell_.tokens - 1;
+  const TensorView normed = head_->normed.rows(0, 1);
+  const TensorView logits = head_->logits.rows(0, 1);
+  ops::rms_norm_forward({.y = normed,
+                         .rstd = head_->rstd.rows(0, 1),
+                         .x = layer_input(config_.L).rows(last, 1),
+                         .weight = weights_.final_norm(),
+                         .eps = config_.norm_eps});
+  ops::linear_forward({.y = logits, .x = normed, .weight = weights_.head()});
+  std::vector<float> result(config_.V);
+  copy_to_host(result.data(), logits, logits.bytes());
+  return result;
+}
+
+std::vector<float> Decoder::run_head(std::span<const std::int32_t> targets,
+                                     const TensorView& dx,
+                                     float grad_scale) {
+  const std::int64_t T = cell_.tokens;
+  if (static_cast<std::int64_t>(targets.size()) != T) {
+    fail(ErrorCode::kInvalidArgument,
+         "decoder",
+         "{} targets do not match the {} tokens of the cell",
+         targets.size(),
+         T);
+  }
+  copy_to_device(targets_, targets.data(), T * 4);
+  ops::rms_norm_forward({.y = head_->normed.rows(0, T),
+                         .rstd = head_->rstd.rows(0, T),
+                         .x = layer_input(config_.L),
+                         .weight = weights_.final_norm(),
+                         .eps = config_.norm_eps});
+  ops::head_loss({.losses = losses_.rows(0, T),
+                  .dx = dx,
+                  .logits = head_->logits,
+                  .x = head_->normed.rows(0, T),
+                  .targets = targets_.rows(0, T),
+                  .weight = weights_.head(),
+                  .grad_scale = grad_scale});
+  std::vector<float> result(T);
+  copy_to_host(result.data(), losses_, T * 4);
+  return result;
+}
+
+std::vector<float> Decoder::losses(std::span<const std::int32_t> targets) {
+  return run_head(targets, {}, 0);
+}
+
+std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> targets,
+                                                 float grad_scale) {
+  const std::int64_t T = cell_.tokens;
+  const TensorView dx = dx_.rows(0, T);
+  std::vector<float> result = run_head(targets, dx, grad_scale);
+  ops::rms_norm_backward({.dx = dx,
+                          .dy = dx,
+                          .x = layer_input(config_.L),
+                          .rstd = head_->rstd.rows(0, T),
+                          .weight = weights_.final_norm()});
+  const LayerActivations activations = activations_->first(T);
+  const LayerGradients gradients = gradients_->first(T);
+  for (std::int64_t layer = config_.L - 1; layer >= 0; --layer) {
+    const LayerStep at = step(layer);
+    layer_recompute(at, layer_input(layer), activations);
+    layer_backward(at,
+                   layer_input(layer),
+                   dx,
+                   activations,
+                   gradients,
+                   layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
+  }
+  return result;
+}
+
+}  // namespace longtune

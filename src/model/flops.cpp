@@ -1,0 +1,62 @@
+#include "model/flops.h"
+
+namespace longtune {
+namespace {
+
+// Values of the frozen matrices of one layer.
+double frozen_values(const ModelConfig& config) {
+  double sum = 0;
+  for (int kind = 0; kind < kLinearKinds; ++kind) {
+    const LinearShape shape = linear_shape(config, static_cast<LinearKind>(kind));
+    sum += static_cast<double>(shape.N) * static_cast<double>(shape.K);
+  }
+  return sum;
+}
+
+double adapter_values(const ModelConfig& config, const LoraConfig* lora) {
+  double sum = 0;
+  for (int kind = 0; lora != nullptr && kind < kLinearKinds; ++kind) {
+    const LinearShape shape = linear_shape(config, static_cast<LinearKind>(kind));
+    sum += lora->targets[kind] ? static_cast<double>(lora->rank * (shape.N + shape.K)) : 0;
+  }
+  return sum;
+}
+
+// One product of queries with the keys they see: 2 D a pair and head.
+double score_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t first_position) {
+  const auto T = static_cast<double>(tokens);
+  const double pairs = T * static_cast<double>(first_position) + T * (T + 1) / 2;
+  return 2 * pairs * static_cast<double>(config.Hq * config.D);
+}
+
+}  // namespace
+
+double forward_flops(const ModelConfig& config,
+                     const LoraConfig* lora,
+                     std::int64_t tokens,
+                     std::int64_t first_position) {
+  const auto T = static_cast<double>(tokens);
+  const auto L = static_cast<double>(config.L);
+  const double products = 2 * T * (frozen_values(config) + adapter_values(config, lora));
+  const double head = 2 * T * static_cast<double>(config.V) * static_cast<double>(config.C);
+  return L * (products + 2 * score_flops(config, tokens, first_position)) + head;
+}
+
+double training_flops(const ModelConfig& config,
+                      const LoraConfig& lora,
+                      std::int64_t tokens,
+                      std::int64_t first_position) {
+  const auto T = static_cast<double>(tokens);
+  const auto L = static_cast<double>(config.L);
+  const LinearShape down = linear_shape(config, LinearKind::kDown);
+  const double last = static_cast<double>(down.N) * static_cast<double>(down.K);
+  // Three passes over frozen matrices (forward, again, input gradient), the middle one without the
+  // last; four products a LoRA matrix (forward, again, two gradients); attention: 2 + 2 products
+  // forward, 5 backward; head: 2.
+  const double products =
+      2 * T * (3 * frozen_values(config) - last + 4 * adapter_values(config, &lora));
+  const double head = 4 * T * static_cast<double>(config.V) * static_cast<double>(config.C);
+  return L * (products + 9 * score_flops(config, tokens, first_position)) + head;
+}
+
+}  // namespace longtune
