@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -51,6 +52,11 @@ void charge(std::vector<PurposeBytes>& purposes, std::string_view purpose, std::
 }
 
 }  // namespace
+
+Arena::Options Arena::Options::from_environment() {
+  const char* value = std::getenv("LONGTUNE_GUARD_ARENA");
+  return {.guard = value != nullptr && std::string_view(value) == "1"};
+}
 
 Arena::Arena(std::int64_t capacity, Options options)
     : capacity_(round_up(std::max<std::int64_t>(capacity, 1), sysconf(_SC_PAGESIZE))),

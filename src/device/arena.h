@@ -29,6 +29,10 @@ class Arena {
     /// Makes the memory unreadable outside of operations (see OperationScope), so that a CPU build
     /// catches code that would dereference device pointers. Costs system calls; for tests.
     bool guard = false;
+
+    /// Guarded where the environment variable LONGTUNE_GUARD_ARENA is 1, as the test presets set
+    /// it.
+    [[nodiscard]] static Options from_environment();
   };
 
   /// Takes `capacity` bytes of zeroed memory. Throws Error kIo where the system has no more.

@@ -20,7 +20,7 @@ void check(const PerplexityOptions& options);
 
 struct PerplexityResult {
   struct Bucket {
-    std::int64_t from = 0;  ///< position in the window, inclusive
+    std::int64_t from = 0;  ///< position in the window of the token scored, inclusive
     std::int64_t to = 0;    ///< exclusive
     std::int64_t tokens = 0;
     double nats = 0;  ///< mean; 0 where there are no tokens

@@ -56,6 +56,12 @@ class Session {
 
  private:
   struct State;
+
+  // Runs tokens forward in blocks; `after_block` gets the first and the number of each block's
+  // tokens.
+  void advance(std::span<const std::int32_t> tokens,
+               const std::function<void(std::int64_t, std::int64_t)>& after_block);
+
   std::unique_ptr<State> state_;
 };
 

@@ -19,6 +19,17 @@ std::int64_t head_tile(std::int64_t V, std::int64_t T) {
   return std::min(T, std::clamp<std::int64_t>(fitting, 32, 256));
 }
 
+std::optional<Adapter> make_adapter(const ModelConfig& config,
+                                    const DecoderOptions& options,
+                                    Arena& arena) {
+  if (!options.lora) {
+    return std::nullopt;
+  }
+  const bool training = options.use == ModelUse::kTraining;
+  return Adapter(
+      config, *options.lora, training ? AdapterUse::kTraining : AdapterUse::kInference, arena);
+}
+
 }  // namespace
 
 struct Decoder::HeadBuffers {
@@ -32,25 +43,18 @@ Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena
       options_(options),
       cell_capacity_(std::min(options.cell_tokens, options.context)),
       weights_(source, options.model.base, arena, plan),
+      adapter_(make_adapter(config_, options, arena)),
       kv_({.L = config_.L,
            .Hkv = config_.Hkv,
            .D = config_.D,
            .dtype = options.model.kv,
            .capacity = options.context,
            .keep = options.kv_keep},
-          (take_adapter(arena), arena)) {
+          arena) {
   take_buffers(arena);
 }
 
 Decoder::~Decoder() = default;
-
-void Decoder::take_adapter(Arena& arena) {
-  if (options_.lora) {
-    const AdapterUse use =
-        options_.use == ModelUse::kTraining ? AdapterUse::kTraining : AdapterUse::kInference;
-    adapter_.emplace(config_, *options_.lora, use, arena);
-  }
-}
 
 void Decoder::take_buffers(Arena& arena) {
   const std::int64_t T = cell_capacity_;
@@ -213,6 +217,18 @@ std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> t
                    layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
   }
   return result;
+}
+
+Plan plan_decoder(const ModelSource& source, const DecoderOptions& options) {
+  Arena arena = Arena::planning();
+  Plan host;
+  const Decoder decoder(source, options, arena, host);
+  Plan plan;
+  for (const PurposeBytes& purpose : arena.high_water_purposes()) {
+    plan.add(purpose.purpose, Tier::kDevice, purpose.bytes);
+  }
+  plan.rows.insert(plan.rows.end(), host.rows.begin(), host.rows.end());
+  return plan;
 }
 
 }  // namespace longtune

@@ -67,7 +67,6 @@ class Decoder {
  private:
   struct HeadBuffers;
 
-  void take_adapter(Arena& arena);
   void take_buffers(Arena& arena);
   [[nodiscard]] LayerStep step(std::int64_t layer) const;
   [[nodiscard]] TensorView layer_input(std::int64_t layer) const;
@@ -98,5 +97,8 @@ class Decoder {
   Cell cell_;  ///< that ran forward last
   std::optional<std::uint64_t> dropout_key_;
 };
+
+/// What a decoder would need of every tier: made by constructing it on a planning arena.
+[[nodiscard]] Plan plan_decoder(const ModelSource& source, const DecoderOptions& options);
 
 }  // namespace longtune

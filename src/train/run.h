@@ -48,9 +48,7 @@ struct RunResult {
 /// PEFT's format. A failing step leaves the last checkpoint and what metrics.jsonl holds. Refuses,
 /// kInvalidArgument, an output directory that holds another run's results unless it is resumed.
 [[nodiscard]] RunResult run_training(Trainer& trainer,
-                                     const Dataset& data,
                                      const Dataset* held_out,
-                                     const TrainOptions& train,
                                      const RunOptions& run,
                                      RunObserver& observer,
                                      const std::atomic<bool>& stop);

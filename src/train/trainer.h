@@ -12,6 +12,7 @@
 #include "model/options.h"
 #include "model/source.h"
 #include "train/data.h"
+#include "train/sample_order.h"
 #include "train/schedule.h"
 
 namespace longtune {
@@ -26,14 +27,15 @@ struct TrainOptions {
   std::int64_t accumulate = 1;  ///< samples an optimiser step
   std::int64_t steps = 0;       ///< optimiser steps of the whole run; the schedule ends there
   double lr = 2e-4;
-  Schedule schedule = Schedule::kCosine;
+  ScheduleKind schedule = ScheduleKind::kCosine;
   std::int64_t warmup = 0;  ///< steps
   double clip = 1.0;        ///< largest gradient norm; 0: no clipping
   double weight_decay = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  std::uint64_t seed = 0;
+  Shuffle shuffle = Shuffle::kEachEpoch;
+  std::uint64_t seed = 0;  ///< of the adapter, the order of samples, and dropout
 };
 
 /// Throws Error kInvalidArgument, naming the option as the command line spells it.
@@ -52,47 +54,53 @@ struct StepReport {
   std::vector<std::int64_t> samples;  ///< indices in the data set, in the order consumed
 };
 
-/// Fine-tunes an adapter segment by segment (spec: each segment runs forward, takes its share of
-/// the loss, runs backward at once; then its keys and values are detached and become history).
+/// Fine-tunes an adapter segment by segment: each segment runs forward, takes its share of the
+/// loss, runs backward at once; then its keys and values are detached and become history. The loss
+/// of a step is the sum over the targets of all its samples divided by their number.
 class Trainer {
  public:
-  /// What a run would need; loads nothing.
-  [[nodiscard]] static Plan plan(const ModelSource& source, const TrainOptions& options);
+  /// What a run would need, with `data_bytes` of host memory for the data; loads nothing.
+  [[nodiscard]] static Plan plan(const ModelSource& source,
+                                 const TrainOptions& options,
+                                 std::int64_t data_bytes);
 
-  /// Takes the memory and loads the weights. The adapter is initialised from the seed; `start`
-  /// names a PEFT adapter to go on from instead. Throws Error kOutOfBudget where the plan does not
-  /// fit the budgets.
+  /// Takes the memory and loads the weights. The adapter is initialised from the seed, or read from
+  /// `start`, a PEFT adapter to go on from. `data` must outlive the trainer. Throws Error
+  /// kOutOfBudget where the plan does not fit the budgets.
   Trainer(const ModelSource& source,
           const TrainOptions& options,
           const Budgets& budgets,
+          const Dataset& data,
           const std::optional<std::filesystem::path>& start,
           const std::function<void(double)>& load_progress);
   ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   /// One optimiser step over the next `accumulate` samples. A loss or gradient that is not finite
   /// throws Error kInternal naming the step, before any parameter has changed.
-  StepReport step(const Dataset& data);
+  StepReport step();
 
-  /// Steps done.
+  /// Mean nats a target of other data under the present adapter; changes nothing. `between` is
+  /// called before each sample; what it throws ends the evaluation.
+  [[nodiscard]] double evaluate(const Dataset& data, const std::function<void()>& between);
+
   [[nodiscard]] std::int64_t steps_done() const;
-
-  /// Mean nats a target of the data set under the present adapter; changes nothing. `stop` is
-  /// polled between samples.
-  [[nodiscard]] double evaluate(const Dataset& data, const std::function<bool()>& stop);
-
+  [[nodiscard]] const TrainOptions& options() const;
   [[nodiscard]] const Adapter& adapter() const;
   [[nodiscard]] const Plan& plan() const;
 
-  /// The device memory really taken at its highest, and the host's.
+  /// The device memory really taken at its highest, and the host's by the plan.
   [[nodiscard]] std::int64_t device_bytes_peak() const;
   [[nodiscard]] std::int64_t host_bytes_peak() const;
 
-  /// Everything a resumed run needs to be bit-identical to one never stopped: adapter (PEFT
-  /// format), moments, step, data cursor, options. `directory` exists and is empty.
+  /// Everything a resumed run needs to be bit-identical to one never stopped: the adapter in PEFT's
+  /// format, `optimizer.safetensors` with the moments, and `state.json` with step, data cursor and
+  /// options. `directory` exists and is empty.
   void save(const std::filesystem::path& directory, const std::string& base_model) const;
 
-  /// Continues from what save() wrote. Throws Error kBadInput where the checkpoint does not belong
-  /// to these options or this data set, naming the first difference.
+  /// Continues from what save() wrote. Throws Error kBadInput where the checkpoint is malformed or
+  /// does not belong to these options or this data, naming the first difference.
   void restore(const std::filesystem::path& directory);
 
  private:

@@ -1,0 +1,136 @@
+#include "model/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace longtune {
+namespace {
+
+struct KindNames {
+  const char* name;
+  const char* module;
+};
+
+constexpr std::array<KindNames, kLinearKinds> kKindNames{{{"q_proj", "self_attn.q_proj"},
+                                                          {"k_proj", "self_attn.k_proj"},
+                                                          {"v_proj", "self_attn.v_proj"},
+                                                          {"o_proj", "self_attn.o_proj"},
+                                                          {"gate_proj", "mlp.gate_proj"},
+                                                          {"up_proj", "mlp.up_proj"},
+                                                          {"down_proj", "mlp.down_proj"}}};
+
+// A part of a flat tensor, as a matrix.
+TensorView part(const TensorView& flat, std::int64_t offset, std::int64_t rows, std::int64_t cols) {
+  if (!flat) {
+    return {};
+  }
+  return flat.rows(offset, rows * cols).reshaped({rows, cols});
+}
+
+}  // namespace
+
+const char* name_of(LinearKind kind) {
+  return kKindNames.at(static_cast<int>(kind)).name;
+}
+
+const char* module_of(LinearKind kind) {
+  return kKindNames.at(static_cast<int>(kind)).module;
+}
+
+LinearShape linear_shape(const ModelConfig& config, LinearKind kind) {
+  const std::int64_t queries = config.Hq * config.D;
+  const std::int64_t keys = config.Hkv * config.D;
+  switch (kind) {
+    case LinearKind::kQ:
+      return {.N = queries, .K = config.C};
+    case LinearKind::kK:
+    case LinearKind::kV:
+      return {.N = keys, .K = config.C};
+    case LinearKind::kO:
+      return {.N = config.C, .K = queries};
+    case LinearKind::kGate:
+    case LinearKind::kUp:
+      return {.N = config.F, .K = config.C};
+    case LinearKind::kDown:
+      return {.N = config.C, .K = config.F};
+  }
+  fail(ErrorCode::kInternal, "model", "unknown linear layer {}", static_cast<int>(kind));
+}
+
+float LoraConfig::scale() const {
+  const auto r = static_cast<double>(rank);
+  return static_cast<float>(alpha / (rslora ? std::sqrt(r) : r));
+}
+
+void check(const LoraConfig& config) {
+  constexpr std::int64_t kMaxRank = 4096;
+  if (config.rank < 1 || config.rank > kMaxRank) {
+    fail(ErrorCode::kInvalidArgument,
+         "lora",
+         "--lora-rank {} is not between 1 and {}",
+         config.rank,
+         kMaxRank);
+  }
+  if (!std::isfinite(config.alpha) || config.alpha <= 0) {
+    fail(ErrorCode::kInvalidArgument, "lora", "--lora-alpha {} is not above 0", config.alpha);
+  }
+  if (!(config.dropout >= 0 && config.dropout < 1)) {
+    fail(ErrorCode::kInvalidArgument, "lora", "--lora-dropout {} is not in [0, 1)", config.dropout);
+  }
+  if (std::ranges::none_of(config.targets, [](bool target) { return target; })) {
+    fail(ErrorCode::kInvalidArgument, "lora", "--lora-targets names no layer");
+  }
+}
+
+Adapter::Adapter(const ModelConfig& model, const LoraConfig& lora, AdapterUse use, Arena& arena)
+    : model_(model), lora_(lora), pairs_(model.L * kLinearKinds) {
+  check(lora);
+  std::int64_t values = 0;
+  for (int kind = 0; kind < kLinearKinds; ++kind) {
+    const LinearShape shape = linear_shape(model, static_cast<LinearKind>(kind));
+    values += lora.targets[kind] ? model.L * lora.rank * (shape.N + shape.K) : 0;
+  }
+  params_ = arena.take("adapter", DType::kF32, {values});
+  if (use == AdapterUse::kTraining) {
+    gradients_ = arena.take("adapter gradients", DType::kF32, {values});
+    m_ = arena.take("optimizer moments", DType::kF32, {values});
+    v_ = arena.take("optimizer moments", DType::kF32, {values});
+  }
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < model.L * kLinearKinds; ++i) {
+    const auto kind = static_cast<LinearKind>(i % kLinearKinds);
+    if (!lora.has(kind)) {
+      continue;
+    }
+    const LinearShape shape = linear_shape(model, kind);
+    const std::int64_t a_values = lora.rank * shape.K;
+    pairs_[i] = {.a = part(params_, offset, lora.rank, shape.K),
+                 .b = part(params_, offset + a_values, shape.N, lora.rank),
+                 .da = part(gradients_, offset, lora.rank, shape.K),
+                 .db = part(gradients_, offset + a_values, shape.N, lora.rank)};
+    offset += a_values + shape.N * lora.rank;
+  }
+}
+
+void Adapter::initialise(std::uint64_t seed) {
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& pair = pairs_[i];
+    if (!pair.a) {
+      continue;
+    }
+    // kaiming_uniform with a = sqrt(5), PEFT's choice, is uniform in +-1/sqrt(K).
+    const double bound = 1 / std::sqrt(static_cast<double>(pair.a.dim(1)));
+    const std::uint64_t key = random_key(seed, i);
+    std::vector<float> a(pair.a.elements());
+    for (std::size_t j = 0; j < a.size(); ++j) {
+      a[j] = static_cast<float>((2 * random_uniform(key, j) - 1) * bound);
+    }
+    copy_to_device(pair.a, a.data(), pair.a.bytes());
+    fill_zero(pair.b);
+  }
+}
+
+}  // namespace longtune

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "model/adapter.h"
+#include "train/trainer.h"
+
+namespace longtune {
+
+/// What a checkpoint is made of besides its files' names.
+struct CheckpointState {
+  Adapter* adapter = nullptr;
+  const TrainOptions* options = nullptr;
+  std::int64_t step = 0;    ///< optimiser steps done
+  std::int64_t cursor = 0;  ///< samples consumed
+  std::uint64_t data_fingerprint = 0;
+};
+
+struct CheckpointPosition {
+  std::int64_t step = 0;
+  std::int64_t cursor = 0;
+};
+
+/// Writes the adapter in PEFT's format, `optimizer.safetensors` (first_moments and second_moments,
+/// flat f32) and `state.json` into `directory`, which exists.
+void save_checkpoint(const CheckpointState& state,
+                     const std::filesystem::path& directory,
+                     const std::string& base_model);
+
+/// Fills adapter and moments. Throws Error kBadInput, naming the first difference, where the
+/// checkpoint was made with other options or data: the result would not be that of one run.
+[[nodiscard]] CheckpointPosition load_checkpoint(const CheckpointState& state,
+                                                 const std::filesystem::path& directory);
+
+}  // namespace longtune

@@ -1,0 +1,67 @@
+#include "train/remedy.h"
+
+#include <algorithm>
+
+#include "ops/kv_pages.h"
+
+namespace longtune {
+namespace {
+
+bool would_fit(const ModelSource& source,
+               const TrainOptions& options,
+               std::int64_t data_bytes,
+               const Budgets& budgets) {
+  return fits(Trainer::plan(source, options, data_bytes), budgets);
+}
+
+}  // namespace
+
+std::int64_t longest_context(const ModelSource& source,
+                             const TrainOptions& options,
+                             std::int64_t data_bytes,
+                             const Budgets& budgets) {
+  const auto fits_pages = [&](std::int64_t pages) {
+    TrainOptions tried = options;
+    tried.context = pages * ops::kPageTokens;
+    return would_fit(source, tried, data_bytes, budgets);
+  };
+  // No budget, no end: 2^24 tokens stand for "as long as you like".
+  std::int64_t fitting = 0;
+  std::int64_t failing = (std::int64_t{1} << 24) / ops::kPageTokens + 1;
+  while (failing - fitting > 1) {
+    const std::int64_t middle = fitting + (failing - fitting) / 2;
+    (fits_pages(middle) ? fitting : failing) = middle;
+  }
+  return fitting * ops::kPageTokens;
+}
+
+std::vector<std::string> nearest_settings(const ModelSource& source,
+                                          const TrainOptions& options,
+                                          std::int64_t data_bytes,
+                                          const Budgets& budgets) {
+  std::vector<std::string> result;
+  const std::int64_t segment = options.segment == 0 ? options.context : options.segment;
+  std::int64_t shorter = (std::min(segment, options.context) - 1) / 64 * 64;
+  for (; shorter >= 256; shorter = shorter / 2 / 64 * 64) {
+    TrainOptions tried = options;
+    tried.segment = shorter;
+    if (would_fit(source, tried, data_bytes, budgets)) {
+      result.push_back(fmt::format("--segment {}", shorter));
+      break;
+    }
+  }
+  if (options.model.base != BaseWeights::kNf4) {
+    TrainOptions tried = options;
+    tried.model.base = BaseWeights::kNf4;
+    if (would_fit(source, tried, data_bytes, budgets)) {
+      result.emplace_back("--base-weights nf4");
+    }
+  }
+  const std::int64_t context = longest_context(source, options, data_bytes, budgets);
+  if (context > 0 && context < options.context) {
+    result.push_back(fmt::format("--context {}", context));
+  }
+  return result;
+}
+
+}  // namespace longtune

@@ -1,0 +1,305 @@
+#include "train/trainer.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "model/decoder.h"
+#include "model/flops.h"
+#include "ops/head_loss.h"
+#include "ops/optimizer.h"
+#include "train/checkpoint.h"
+#include "train/remedy.h"
+
+namespace longtune {
+namespace {
+
+// Streams of the seed.
+enum Stream : std::uint64_t { kAdapterStream, kOrderStream, kDropoutStream };
+
+DecoderOptions decoder_options(const TrainOptions& options) {
+  const bool whole = options.segment == 0 || options.segment >= options.context;
+  return {.model = options.model,
+          .use = ModelUse::kTraining,
+          .context = options.context,
+          .cell_tokens = whole ? options.context : options.segment,
+          .kv_keep = whole ? KvKeep::kOneLayer : KvKeep::kAllLayers,
+          .lora = options.lora};
+}
+
+void require(bool holds, const char* option, const std::string& value, const char* rule) {
+  if (!holds) {
+    fail(ErrorCode::kInvalidArgument, "train", "{} {} {}", option, value, rule);
+  }
+}
+
+double sum(const std::vector<float>& values) {
+  double result = 0;
+  for (const float value : values) {
+    result += value;
+  }
+  return result;
+}
+
+}  // namespace
+
+void check(const TrainOptions& options) {
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  check(options.lora);
+  require(options.context >= 2, "--context", text(options.context), "is below 2");
+  require(options.segment >= 0 && options.segment % ops::kPageTokens == 0,
+          "--segment",
+          text(options.segment),
+          "is neither 0 nor a positive multiple of 64");
+  require(options.accumulate >= 1, "--accumulate", text(options.accumulate), "is below 1");
+  require(options.steps >= 0, "--steps", text(options.steps), "is negative");
+  require(std::isfinite(options.lr) && options.lr >= 0, "--lr", text(options.lr), "is not >= 0");
+  require(options.warmup >= 0, "--warmup", text(options.warmup), "is negative");
+  require(std::isfinite(options.clip) && options.clip >= 0,
+          "--clip",
+          text(options.clip),
+          "is not >= 0");
+  require(std::isfinite(options.weight_decay) && options.weight_decay >= 0,
+          "--weight-decay",
+          text(options.weight_decay),
+          "is not >= 0");
+}
+
+struct Trainer::State {
+  TrainOptions options;
+  const Dataset* data;
+  Plan plan;
+  Arena arena;
+  Decoder decoder;
+  SampleOrder order;
+  std::int64_t segment;  ///< tokens of a cell
+  std::int64_t steps_done = 0;
+  std::int64_t cursor = 0;  ///< samples consumed
+  std::vector<std::int32_t> targets;
+
+  State(const ModelSource& source,
+        const TrainOptions& wanted,
+        const Dataset& read,
+        const Plan& needed)
+      : options(wanted),
+        data(&read),
+        arena(needed.need(Tier::kDevice), Arena::Options::from_environment()),
+        decoder(source, decoder_options(wanted), arena, plan),
+        order(read.size(), wanted.shuffle, random_key(wanted.seed, kOrderStream)),
+        segment(decoder_options(wanted).cell_tokens) {
+    plan = needed;
+  }
+
+  enum class Pass : std::uint8_t { kTraining, kEvaluation };
+
+  // Runs a sample through its segments and returns the sum of its losses; in training also adds
+  // grad_scale times the gradient of that sum to the adapter's.
+  double run_sample(const Sample& sample, Pass pass, float grad_scale, double& flops);
+
+  void update(double lr, double grad_norm);
+};
+
+Plan Trainer::plan(const ModelSource& source,
+                   const TrainOptions& options,
+                   std::int64_t data_bytes) {
+  check(options);
+  Plan plan = plan_decoder(source, decoder_options(options));
+  plan.add("data", Tier::kHost, data_bytes);
+  return plan;
+}
+
+Trainer::Trainer(const ModelSource& source,
+                 const TrainOptions& options,
+                 const Budgets& budgets,
+                 const Dataset& data,
+                 const std::optional<std::filesystem::path>& start,
+                 const std::function<void(double)>& load_progress) {
+  const Plan needed = plan(source, options, data.host_bytes());
+  if (!fits(needed, budgets)) {
+    const auto nearest = nearest_settings(source, options, data.host_bytes(), budgets);
+    fail_out_of_budget(needed,
+                       budgets,
+                       nearest.empty()
+                           ? "no single setting makes it fit"
+                           : fmt::format("it fits with {}", fmt::join(nearest, " or ")));
+  }
+  if (data.longest_sample() > options.context) {
+    fail(ErrorCode::kInvalidArgument,
+         "train",
+         "a sample of {} tokens is longer than --context {}",
+         data.longest_sample(),
+         options.context);
+  }
+  state_ = std::make_unique<State>(source, options, data, needed);
+  state_->decoder.load(source, load_progress);
+  Adapter& adapter = *state_->decoder.adapter();
+  if (start) {
+    load_adapter(adapter, *start);
+  } else {
+    adapter.initialise(random_key(options.seed, kAdapterStream));
+  }
+  fill_zero(adapter.first_moments());
+  fill_zero(adapter.second_moments());
+}
+
+Trainer::~Trainer() = default;
+
+double Trainer::State::run_sample(const Sample& sample,
+                                  Pass pass,
+                                  float grad_scale,
+                                  double& flops) {
+  const auto length = static_cast<std::int64_t>(sample.tokens.size());
+  targets.resize(length);
+  sample.write_targets(targets);
+  std::optional<std::uint64_t> dropout_key;
+  if (pass == Pass::kTraining) {
+    dropout_key = random_key(random_key(options.seed, kDropoutStream), cursor);
+  }
+  double loss = 0;
+  for (std::int64_t first = 0; first < length; first += segment) {
+    const std::int64_t count = std::min(segment, length - first);
+    const auto part = std::span<const std::int32_t>(targets).subspan(first, count);
+    // The last token has no target; a segment of it alone, or of a prompt alone at the end, is
+    // done.
+    if (std::ranges::all_of(std::span(targets).subspan(first),
+                            [](std::int32_t target) { return target == ops::kNoTarget; })) {
+      break;
+    }
+    const bool scored =
+        std::ranges::any_of(part, [](std::int32_t target) { return target != ops::kNoTarget; });
+    decoder.forward(sample.tokens.subspan(first, count), first, dropout_key);
+    if (!scored) {
+      flops += forward_flops(decoder.config(), &options.lora, count, first);
+    } else if (pass == Pass::kTraining) {
+      loss += sum(decoder.losses_and_gradients(part, grad_scale));
+      flops += training_flops(decoder.config(), options.lora, count, first);
+    } else {
+      loss += sum(decoder.losses(part));
+    }
+  }
+  return loss;
+}
+
+void Trainer::State::update(double lr, double grad_norm) {
+  const Adapter& adapter = *decoder.adapter();
+  // As torch.nn.utils.clip_grad_norm_ scales.
+  const double scale = options.clip > 0 ? std::min(1.0, options.clip / (grad_norm + 1e-6)) : 1.0;
+  ops::adamw({.param = adapter.params(),
+              .m = adapter.first_moments(),
+              .v = adapter.second_moments(),
+              .grad = adapter.gradients(),
+              .grad_scale = static_cast<float>(scale),
+              .lr = static_cast<float>(lr),
+              .beta1 = static_cast<float>(options.beta1),
+              .beta2 = static_cast<float>(options.beta2),
+              .eps = static_cast<float>(options.epsilon),
+              .weight_decay = static_cast<float>(options.weight_decay),
+              .step = steps_done + 1});
+}
+
+StepReport Trainer::step() {
+  State& state = *state_;
+  const auto start = std::chrono::steady_clock::now();
+  const Schedule schedule{.kind = state.options.schedule,
+                          .peak = state.options.lr,
+                          .warmup = state.options.warmup,
+                          .steps = state.options.steps};
+  StepReport report{.step = state.steps_done + 1, .lr = schedule.at(state.steps_done + 1)};
+  for (std::int64_t i = 0; i < state.options.accumulate; ++i) {
+    report.samples.push_back(state.order.sample_index(state.cursor + i));
+    const Sample sample = state.data->sample(report.samples.back());
+    report.tokens += static_cast<std::int64_t>(sample.tokens.size());
+    report.targets += sample.target_count();
+  }
+  const Adapter& adapter = *state.decoder.adapter();
+  fill_zero(adapter.gradients());
+  const auto grad_scale = static_cast<float>(1.0 / static_cast<double>(report.targets));
+  const std::int64_t first = state.cursor;
+  for (const std::int64_t index : report.samples) {
+    report.loss += state.run_sample(
+        state.data->sample(index), State::Pass::kTraining, grad_scale, report.flops);
+    ++state.cursor;
+  }
+  report.loss /= static_cast<double>(report.targets);
+  report.grad_norm = std::sqrt(ops::sum_of_squares(adapter.gradients()));
+  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+    state.cursor = first;
+    fail(ErrorCode::kInternal,
+         "train",
+         "step {} has a loss of {} and a gradient norm of {}: stopped before any parameter "
+         "changed; a "
+         "lower --lr may help",
+         report.step,
+         report.loss,
+         report.grad_norm);
+  }
+  state.update(report.lr, report.grad_norm);
+  ++state.steps_done;
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+double Trainer::evaluate(const Dataset& data, const std::function<void()>& between) {
+  double loss = 0;
+  std::int64_t targets = 0;
+  double flops = 0;
+  for (std::int64_t i = 0; i < data.size(); ++i) {
+    if (between) {
+      between();
+    }
+    const Sample sample = data.sample(i);
+    loss += state_->run_sample(sample, State::Pass::kEvaluation, 0, flops);
+    targets += sample.target_count();
+  }
+  return loss / static_cast<double>(targets);
+}
+
+std::int64_t Trainer::steps_done() const {
+  return state_->steps_done;
+}
+
+const TrainOptions& Trainer::options() const {
+  return state_->options;
+}
+
+const Adapter& Trainer::adapter() const {
+  return *state_->decoder.adapter();
+}
+
+const Plan& Trainer::plan() const {
+  return state_->plan;
+}
+
+std::int64_t Trainer::device_bytes_peak() const {
+  return state_->arena.high_water();
+}
+
+std::int64_t Trainer::host_bytes_peak() const {
+  return state_->plan.need(Tier::kHost);
+}
+
+void Trainer::save(const std::filesystem::path& directory, const std::string& base_model) const {
+  save_checkpoint({.adapter = state_->decoder.adapter(),
+                   .options = &state_->options,
+                   .step = state_->steps_done,
+                   .cursor = state_->cursor,
+                   .data_fingerprint = state_->data->fingerprint()},
+                  directory,
+                  base_model);
+}
+
+void Trainer::restore(const std::filesystem::path& directory) {
+  const CheckpointPosition position =
+      load_checkpoint({.adapter = state_->decoder.adapter(),
+                       .options = &state_->options,
+                       .data_fingerprint = state_->data->fingerprint()},
+                      directory);
+  state_->steps_done = position.step;
+  state_->cursor = position.cursor;
+}
+
+}  // namespace longtune
