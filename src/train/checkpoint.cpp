@@ -1,0 +1,119 @@
+#include "train/checkpoint.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/json.h"
+#include "model/tensor_file.h"
+
+namespace longtune {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// What determines the result of a run, as it stands in state.json. Steps, the schedule's end, are
+// part of it; a budget or a thread count is not.
+Json describe_options(const TrainOptions& options) {
+  Json targets = Json::array();
+  for (int kind = 0; kind < kLinearKinds; ++kind) {
+    if (options.lora.targets[kind]) {
+      targets.push_back(name_of(static_cast<LinearKind>(kind)));
+    }
+  }
+  return {{"base-weights", name_of(options.model.base)},
+          {"activations", name_of(options.model.activations)},
+          {"kv", name_of(options.model.kv)},
+          {"lora-rank", options.lora.rank},
+          {"lora-alpha", options.lora.alpha},
+          {"lora-dropout", options.lora.dropout},
+          {"rslora", options.lora.rslora},
+          {"lora-targets", targets},
+          {"context", options.context},
+          {"segment", options.segment},
+          {"accumulate", options.accumulate},
+          {"steps", options.steps},
+          {"lr", options.lr},
+          {"schedule", name_of(options.schedule)},
+          {"warmup", options.warmup},
+          {"clip", options.clip},
+          {"weight-decay", options.weight_decay},
+          {"beta1", options.beta1},
+          {"beta2", options.beta2},
+          {"epsilon", options.epsilon},
+          {"shuffle", options.shuffle == Shuffle::kNone ? "none" : "each-epoch"},
+          {"seed", options.seed}};
+}
+
+void check_options(const nlohmann::json& saved,
+                   const TrainOptions& options,
+                   const std::string& file) {
+  const Json wanted = describe_options(options);
+  for (const auto& [name, value] : wanted.items()) {
+    if (!saved.contains(name) || saved[name] != value) {
+      fail(ErrorCode::kBadInput,
+           "checkpoint",
+           "{} was made with {} {}, but this run has {}: resume with the same options",
+           file,
+           name,
+           saved.contains(name) ? saved[name].dump() : "unknown",
+           value.dump());
+    }
+  }
+}
+
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kStateFile = "state.json";
+
+}  // namespace
+
+void save_checkpoint(const CheckpointState& state,
+                     const fs::path& directory,
+                     const std::string& base_model) {
+  const Adapter& adapter = *state.adapter;
+  save_adapter(adapter, directory, base_model);
+  save_tensors(
+      directory / kOptimizerFile,
+      {{"first_moments", adapter.first_moments()}, {"second_moments", adapter.second_moments()}});
+  const Json json{{"step", state.step},
+                  {"cursor", state.cursor},
+                  {"data_fingerprint", fmt::format("{:016x}", state.data_fingerprint)},
+                  {"options", describe_options(*state.options)}};
+  write_file(directory / kStateFile, json.dump(2) + "\n");
+}
+
+CheckpointPosition load_checkpoint(const CheckpointState& state, const fs::path& directory) {
+  const std::string file = (directory / kStateFile).string();
+  const nlohmann::json json = read_json(directory / kStateFile);
+  try {
+    check_options(json.at("options"), *state.options, file);
+    const std::string fingerprint = fmt::format("{:016x}", state.data_fingerprint);
+    if (json.at("data_fingerprint").get<std::string>() != fingerprint) {
+      fail(ErrorCode::kBadInput,
+           "checkpoint",
+           "{} was made with other data: resume with the same --data and tokenizer",
+           file);
+    }
+    const CheckpointPosition position{.step = json.at("step").get<std::int64_t>(),
+                                      .cursor = json.at("cursor").get<std::int64_t>()};
+    if (position.step < 0 || position.step > state.options->steps || position.cursor < 0) {
+      fail(ErrorCode::kBadInput,
+           "checkpoint",
+           "{} stands at step {} and sample {}, outside a run of {} steps",
+           file,
+           position.step,
+           position.cursor,
+           state.options->steps);
+    }
+    load_adapter(*state.adapter, directory);
+    load_tensors(directory / kOptimizerFile,
+                 {{"first_moments", state.adapter->first_moments()},
+                  {"second_moments", state.adapter->second_moments()}});
+    return position;
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorCode::kBadInput, "checkpoint", "{} is malformed: {}", file, error.what());
+  }
+}
+
+}  // namespace longtune

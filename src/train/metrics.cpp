@@ -1,0 +1,71 @@
+#include "train/metrics.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+
+namespace longtune {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void fail_to_write(const std::string& path) {
+  fail(ErrorCode::kIo, "metrics", "cannot write {}: {}", path, std::strerror(errno));
+}
+
+// The lines of steps up to `steps_done`; a last line that a kill cut off is left out too.
+std::string kept_lines(const fs::path& path, std::int64_t steps_done) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    const Json object = Json::parse(line, nullptr, false);
+    const bool keep = object.is_object() && object.value("step", std::int64_t{0}) <= steps_done &&
+                      object.contains("step");
+    kept += keep ? line + "\n" : "";
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const fs::path& path, std::int64_t steps_done)
+    : path_(path.string()), file_(nullptr, std::fclose) {
+  write_file(path, kept_lines(path, steps_done));
+  file_.reset(std::fopen(path.c_str(), "a"));
+  if (file_ == nullptr) {
+    fail_to_write(path_);
+  }
+}
+
+void MetricsFile::append(const StepReport& report, const Trainer& trainer, double peak_flops) {
+  Json object;
+  object["step"] = report.step;
+  object["loss"] = report.loss;
+  object["lr"] = report.lr;
+  object["grad_norm"] = report.grad_norm;
+  object["tokens"] = report.tokens;
+  object["targets"] = report.targets;
+  object["tokens_per_s"] = static_cast<double>(report.tokens) / report.seconds;
+  object["share_of_limit"] = nullptr;
+  if (peak_flops > 0) {
+    object["share_of_limit"] = report.flops / report.seconds / peak_flops;
+  }
+  object["device_bytes_peak"] = trainer.device_bytes_peak();
+  object["host_bytes"] = trainer.host_bytes_peak();
+  object["disk_bytes"] = 0;
+  object["attended_fraction"] = 1.0;  // dense attention sees all of the history
+  object["seconds"] = report.seconds;
+  object["samples"] = report.samples;
+  const std::string line = object.dump() + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
+      std::fflush(file_.get()) != 0) {
+    fail_to_write(path_);
+  }
+}
+
+}  // namespace longtune

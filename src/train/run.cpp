@@ -1,0 +1,153 @@
+#include "train/run.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "train/metrics.h"
+
+namespace longtune {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
+
+// Checkpoints in `output`, oldest first, by step.
+std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const fs::path& output) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  std::error_code ignored;  // no directory: no checkpoints
+  for (const auto& entry : fs::directory_iterator(output / "checkpoints", ignored)) {
+    const std::string name = entry.path().filename();
+    std::int64_t step = 0;
+    if (name.starts_with(kStepPrefix)) {
+      const char* end = name.data() + name.size();
+      const auto [rest, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
+      if (error == std::errc{} && rest == end) {
+        found.emplace_back(step, entry.path());
+      }
+    }
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+void make_directory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    fail(ErrorCode::kIo, "train", "cannot make directory {}: {}", path.string(), error.message());
+  }
+}
+
+// The state of one run_training call.
+class Run {
+ public:
+  Run(Trainer& trainer, const RunOptions& options, RunObserver& observer)
+      : trainer_(trainer), options_(options), observer_(observer) {}
+
+  void begin();
+  void save_checkpoint();
+  void finish();
+
+ private:
+  void remove_old_checkpoints();
+
+  Trainer& trainer_;
+  const RunOptions& options_;
+  RunObserver& observer_;
+  std::int64_t saved_step_ = -1;
+};
+
+void Run::begin() {
+  make_directory(options_.output / "checkpoints");
+  const auto existing = checkpoints_in(options_.output);
+  if (options_.resume) {
+    if (!existing.empty()) {
+      trainer_.restore(existing.back().second);
+      saved_step_ = trainer_.steps_done();
+      observer_.on_resume(saved_step_);
+    }
+  } else if (!existing.empty() || fs::exists(options_.output / "adapter_model.safetensors")) {
+    fail(ErrorCode::kInvalidArgument,
+         "train",
+         "{} holds the results of another run: name another --output, or go on with --resume",
+         options_.output.string());
+  }
+}
+
+void Run::save_checkpoint() {
+  const std::int64_t step = trainer_.steps_done();
+  if (step == saved_step_) {
+    return;
+  }
+  AtomicDirectory directory(options_.output / "checkpoints" / fmt::format("step-{}", step));
+  trainer_.save(directory.partial(), options_.base_model);
+  directory.commit();
+  saved_step_ = step;
+  remove_old_checkpoints();
+  observer_.on_checkpoint(options_.output / "checkpoints" / fmt::format("step-{}", step));
+}
+
+void Run::remove_old_checkpoints() {
+  if (options_.keep == 0) {
+    return;
+  }
+  const auto existing = checkpoints_in(options_.output);
+  const auto count = static_cast<std::int64_t>(existing.size());
+  for (std::int64_t i = 0; i + options_.keep < count; ++i) {
+    std::error_code error;
+    fs::remove_all(existing[i].second, error);
+    if (error) {
+      fail(ErrorCode::kIo,
+           "train",
+           "cannot remove the old checkpoint {}: {}",
+           existing[i].second.string(),
+           error.message());
+    }
+  }
+}
+
+void Run::finish() {
+  save_checkpoint();
+  save_adapter(trainer_.adapter(), options_.output, options_.base_model);
+}
+
+}  // namespace
+
+RunResult run_training(Trainer& trainer,
+                       const Dataset* held_out,
+                       const RunOptions& options,
+                       RunObserver& observer,
+                       const std::atomic<bool>& stop) {
+  Run run(trainer, options, observer);
+  run.begin();
+  MetricsFile metrics(options.output / "metrics.jsonl", trainer.steps_done());
+  RunResult result{.steps = trainer.steps_done()};
+  const std::int64_t steps = trainer.options().steps;
+  while (trainer.steps_done() < steps && !stop) {
+    const StepReport report = trainer.step();
+    metrics.append(report, trainer, options.peak_flops);
+    result.steps = report.step;
+    result.tokens += report.tokens;
+    result.seconds += report.seconds;
+    result.last = report;
+    observer.on_step(report);
+    if (held_out != nullptr && options.eval_every > 0 && report.step % options.eval_every == 0) {
+      observer.on_evaluation(report.step, trainer.evaluate(*held_out, {}));
+    }
+    if (options.save_every > 0 && report.step % options.save_every == 0) {
+      run.save_checkpoint();
+    }
+  }
+  result.finished = trainer.steps_done() >= steps;
+  if (result.finished) {
+    run.finish();
+  } else {
+    run.save_checkpoint();
+  }
+  return result;
+}
+
+}  // namespace longtune
