@@ -49,15 +49,15 @@ Json describe_options(const TrainOptions& options) {
 void check_options(const nlohmann::json& saved,
                    const TrainOptions& options,
                    const std::string& file) {
-  const Json wanted = describe_options(options);
-  for (const auto& [name, value] : wanted.items()) {
-    if (!saved.contains(name) || saved[name] != value) {
+  for (const auto& [name, value] : describe_options(options).items()) {
+    const std::string before = saved.contains(name) ? saved.at(name).dump() : "no value";
+    if (before != value.dump()) {
       fail(ErrorCode::kBadInput,
            "checkpoint",
            "{} was made with {} {}, but this run has {}: resume with the same options",
            file,
            name,
-           saved.contains(name) ? saved[name].dump() : "unknown",
+           before,
            value.dump());
     }
   }
