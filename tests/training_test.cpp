@@ -1,0 +1,253 @@
+// Training on a tiny model: what must not change a result, and that nothing is lost.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "device/threads.h"
+#include "support/training.h"
+#include "train/run.h"
+
+namespace longtune {
+namespace {
+
+namespace fs = std::filesystem;
+using test::dataset_of;
+using test::ScratchDirectory;
+using test::text_of;
+using test::trained_bytes;
+
+class Training : public testing::Test {
+ protected:
+  Training()
+      : source_(open_model(test::goldens() / "models" / "qwen2")),
+        data_(dataset_of({text_of(700, 1), text_of(450, 2)}, 100, scratch_)) {
+    options_.model = {.activations = DType::kF32, .kv = DType::kF32};
+    options_.lora.rank = 4;
+    options_.lora.dropout = 0.1;
+    options_.context = 128;
+    options_.segment = 64;
+    options_.accumulate = 2;
+    options_.steps = 6;
+    options_.lr = 1e-2;
+    options_.warmup = 1;
+    options_.seed = 7;
+  }
+
+  [[nodiscard]] std::unique_ptr<Trainer> trainer() const {
+    return std::make_unique<Trainer>(*source_, options_, Budgets{}, data_, std::nullopt, nullptr);
+  }
+
+  // A run into `name`, stopped after the step numbered `stop_after` if that is not 0.
+  RunResult run(const std::string& name, bool resume, std::int64_t stop_after) {
+    struct Stopper : RunObserver {
+      std::atomic<bool> stop = false;
+      std::int64_t after = 0;
+
+      void on_step(const StepReport& report) override { stop = report.step == after; }
+    } observer;
+
+    observer.after = stop_after;
+    const RunOptions run{.output = scratch_.path() / name, .save_every = 2, .resume = resume};
+    return run_training(*trainer(), nullptr, run, observer, observer.stop);
+  }
+
+  [[nodiscard]] std::string result_of(const std::string& name) const {
+    return trained_bytes(scratch_.path() / name / "checkpoints" / "step-6") +
+           trained_bytes(scratch_.path() / name);
+  }
+
+  ScratchDirectory scratch_;
+  std::unique_ptr<ModelSource> source_;
+  Dataset data_;
+  TrainOptions options_;
+};
+
+TEST_F(Training, LowersTheLoss) {
+  options_.steps = 30;
+  options_.warmup = 2;
+  const auto trained = trainer();
+  const double before = trained->evaluate(data_, {});
+  for (int i = 0; i < 30; ++i) {
+    (void)trained->step();
+  }
+  EXPECT_LT(trained->evaluate(data_, {}), before - 0.3);
+}
+
+TEST_F(Training, ARunStoppedAfterAnyStepEndsAsOneNeverStopped) {
+  EXPECT_TRUE(run("whole", false, 0).finished);
+  for (std::int64_t stop = 1; stop < 6; ++stop) {
+    const std::string name = "stopped-" + std::to_string(stop);
+    const RunResult first = run(name, false, stop);
+    EXPECT_FALSE(first.finished);
+    EXPECT_EQ(first.steps, stop);
+    EXPECT_TRUE(run(name, true, 0).finished);
+    EXPECT_EQ(result_of(name), result_of("whole")) << "stopped after step " << stop;
+  }
+}
+
+TEST_F(Training, ThreadCountChangesNoBit) {
+  std::vector<std::string> results;
+  for (const int threads : {1, 2, 3, 8}) {
+    use_threads(threads);
+    const std::string name = "threads-" + std::to_string(threads);
+    (void)run(name, false, 0);
+    results.push_back(result_of(name));
+  }
+  use_threads(available_cores());
+  for (const std::string& result : results) {
+    EXPECT_EQ(result, results.front());
+  }
+}
+
+TEST_F(Training, GuardedMemoryChangesNoBit) {
+  (void)run("plain", false, 0);
+  setenv("LONGTUNE_GUARD_ARENA", "1", 1);
+  (void)run("guarded", false, 0);
+  unsetenv("LONGTUNE_GUARD_ARENA");
+  EXPECT_EQ(result_of("guarded"), result_of("plain"));
+}
+
+TEST_F(Training, AStepsLossAndGradientAreThoseOfAllItsTargets) {
+  options_.lora.dropout = 0;
+  options_.shuffle = Shuffle::kNone;
+  options_.accumulate = data_.size();
+  const auto all = trainer();
+  const StepReport together = all->step();
+  options_.accumulate = 1;
+  options_.steps = data_.size();
+  options_.lr = 0;
+  const auto single = trainer();
+  double loss = 0;
+  std::int64_t targets = 0;
+  std::vector<double> gradient(single->adapter().parameters());
+  std::vector<float> part(gradient.size());
+  for (std::int64_t i = 0; i < data_.size(); ++i) {
+    const StepReport report = single->step();
+    loss += report.loss * static_cast<double>(report.targets);
+    targets += report.targets;
+    const TensorView& flat = single->adapter().gradients();
+    copy_to_host(part.data(), flat, flat.bytes());
+    for (std::size_t j = 0; j < part.size(); ++j) {
+      gradient[j] += part[j] * static_cast<double>(report.targets);
+    }
+  }
+  EXPECT_EQ(targets, together.targets);
+  EXPECT_NEAR(together.loss, loss / static_cast<double>(targets), 1e-6);
+  const TensorView& flat = all->adapter().gradients();
+  copy_to_host(part.data(), flat, flat.bytes());
+  std::vector<float> expected(gradient.size());
+  for (std::size_t j = 0; j < part.size(); ++j) {
+    expected[j] = static_cast<float>(gradient[j] / static_cast<double>(targets));
+  }
+  EXPECT_LE(test::relative_error(part, expected), 1e-5);
+}
+
+TEST_F(Training, ASegmentAsLongAsTheContextIsTheWholeSequenceAtOnce) {
+  options_.segment = 128;
+  const StepReport segment = trainer()->step();
+  options_.segment = 0;
+  const StepReport whole = trainer()->step();
+  EXPECT_EQ(segment.loss, whole.loss);
+  EXPECT_EQ(segment.grad_norm, whole.grad_norm);
+}
+
+TEST_F(Training, SegmentsSeeTheSameLossAsTheWholeSequence) {
+  options_.lora.dropout = 0;
+  const StepReport segments = trainer()->step();
+  options_.segment = 0;
+  const StepReport whole = trainer()->step();
+  EXPECT_NEAR(segments.loss, whole.loss, 1e-6);
+  EXPECT_NE(segments.grad_norm, whole.grad_norm);  // history is detached
+}
+
+TEST_F(Training, ALossThatIsNotFiniteStopsTheRunAndKeepsTheLastCheckpoint) {
+  options_.lr = 1e30;
+  options_.warmup = 0;
+  options_.schedule = ScheduleKind::kConstant;
+  options_.clip = 0;
+  RunObserver observer;
+  const std::atomic<bool> stop = false;
+  const RunOptions run{.output = scratch_.path() / "diverged", .save_every = 1};
+  try {
+    (void)run_training(*trainer(), nullptr, run, observer, stop);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInternal);
+    EXPECT_NE(std::string(error.what()).find("step 2"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(fs::exists(run.output / "checkpoints" / "step-1" / "state.json"));
+  EXPECT_FALSE(fs::exists(run.output / "checkpoints" / "step-2"));
+}
+
+TEST_F(Training, PlanEqualsTheArenasHighWaterMark) {
+  for (const std::int64_t segment : {0, 64}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      for (const BaseWeights base : {BaseWeights::kFile, BaseWeights::kBf16}) {
+        options_.segment = segment;
+        options_.model = {.base = base, .activations = dtype, .kv = dtype};
+        const auto trained = trainer();
+        (void)trained->step();
+        EXPECT_EQ(trained->device_bytes_peak(), trained->plan().need(Tier::kDevice));
+      }
+    }
+  }
+}
+
+TEST_F(Training, RefusesWhatDoesNotFitWithTheNearestSettingsThatDo) {
+  options_.segment = 0;
+  options_.context = 4096;
+  const std::int64_t need = Trainer::plan(*source_, options_, 0).need(Tier::kDevice);
+  try {
+    const Trainer refused(
+        *source_, options_, Budgets{.device = need / 2}, data_, std::nullopt, nullptr);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfBudget);
+    EXPECT_NE(std::string(error.what()).find("it fits with --segment"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("--context"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(Training, RefusesToResumeWithOtherOptionsOrData) {
+  (void)run("first", false, 3);
+  const auto message = [&] {
+    try {
+      (void)run("first", true, 0);
+      return std::string("no error");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+      return std::string(error.what());
+    }
+  };
+  options_.lr = 2e-2;
+  EXPECT_NE(message().find("made with lr 0.01, but this run has 0.02"), std::string::npos)
+      << message();
+  options_.lr = 1e-2;
+  data_ = dataset_of({text_of(700, 5)}, 100, scratch_);
+  EXPECT_NE(message().find("made with other data"), std::string::npos) << message();
+}
+
+TEST_F(Training, RefusesAnOutputThatHoldsAnotherRun) {
+  (void)run("done", false, 0);
+  try {
+    (void)run("done", false, 0);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("--resume"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(Training, StartsFromASavedAdapter) {
+  (void)run("first", false, 0);
+  options_.lora = read_lora_config(scratch_.path() / "first");
+  const Trainer next(*source_, options_, Budgets{}, data_, scratch_.path() / "first", nullptr);
+  save_adapter(next.adapter(), scratch_.path(), "base");
+  EXPECT_EQ(trained_bytes(scratch_.path()), trained_bytes(scratch_.path() / "first"));
+}
+
+}  // namespace
+}  // namespace longtune
