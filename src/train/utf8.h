@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace longtune {
+
+/// How many bytes of `text` belong to no UTF-8 character (Unicode 15, table 3-7: no overlong forms,
+/// surrogates, or code points past U+10FFFF).
+[[nodiscard]] std::int64_t invalid_utf8_bytes(std::string_view text);
+
+}  // namespace longtune
