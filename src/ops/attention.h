@@ -5,6 +5,9 @@
 
 namespace longtune::ops {
 
+/// Kernels keep a tile's rows in scratch memory of this many values a row.
+constexpr std::int64_t kMaxHeadDimension = 256;
+
 /// Exact causal attention with grouped queries (arXiv:2305.13245) in flash-style tiles
 /// (arXiv:2205.14135); the score matrix never exists as a whole. Query t stands at position
 /// first_position + t and sees tokens [0, first_position + t]; head h reads KV head h / (Hq / Hkv).
@@ -52,5 +55,15 @@ struct AttentionBackward {
 /// Every sum runs in an order that the shapes fix, so the thread count changes no bit. Errors as in
 /// attention_forward.
 void attention_backward(const AttentionBackward& args);
+
+namespace ref {
+void attention_forward(const AttentionForward& args);
+void attention_backward(const AttentionBackward& args);
+}  // namespace ref
+
+namespace cpu {
+void attention_forward(const AttentionForward& args);
+void attention_backward(const AttentionBackward& args);
+}  // namespace cpu
 
 }  // namespace longtune::ops

@@ -15,4 +15,12 @@ struct EmbeddingForward {
 /// Throws Error kInvalidArgument where shapes disagree or a token is outside [0, V).
 void embedding_forward(const EmbeddingForward& args);
 
+namespace ref {
+void embedding_forward(const EmbeddingForward& args);
+}  // namespace ref
+
+namespace cpu {
+void embedding_forward(const EmbeddingForward& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

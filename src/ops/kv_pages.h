@@ -46,4 +46,12 @@ struct KvAppend {
 /// Throws Error kInvalidArgument where shapes or dtypes disagree.
 void kv_append(const KvAppend& args);
 
+namespace ref {
+void kv_append(const KvAppend& args);
+}  // namespace ref
+
+namespace cpu {
+void kv_append(const KvAppend& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

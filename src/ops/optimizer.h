@@ -15,11 +15,11 @@ struct AdamW {
   TensorView v;          ///< f32, shape of param
   ConstTensorView grad;  ///< f32, shape of param
   float grad_scale = 1;  ///< clipping
-  float lr = 0;
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float eps = 1e-8F;
-  float weight_decay = 0;
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
   std::int64_t step = 1;  ///< from 1
 };
 
@@ -28,5 +28,15 @@ void adamw(const AdamW& args);
 
 /// Sum of squares of f32 values, in double, in a fixed order; not finite where a value is not.
 [[nodiscard]] double sum_of_squares(const ConstTensorView& x);
+
+namespace ref {
+void adamw(const AdamW& args);
+[[nodiscard]] double sum_of_squares(const ConstTensorView& x);
+}  // namespace ref
+
+namespace cpu {
+void adamw(const AdamW& args);
+[[nodiscard]] double sum_of_squares(const ConstTensorView& x);
+}  // namespace cpu
 
 }  // namespace longtune::ops

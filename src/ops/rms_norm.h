@@ -39,4 +39,14 @@ struct RmsNormBackward {
 /// Same guarantees and errors as rms_norm_forward.
 void rms_norm_backward(const RmsNormBackward& args);
 
+namespace ref {
+void rms_norm_forward(const RmsNormForward& args);
+void rms_norm_backward(const RmsNormBackward& args);
+}  // namespace ref
+
+namespace cpu {
+void rms_norm_forward(const RmsNormForward& args);
+void rms_norm_backward(const RmsNormBackward& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

@@ -40,4 +40,14 @@ struct RopeApply {
 /// Both throw Error kInvalidArgument where shapes or dtypes disagree.
 void rope_apply(const RopeApply& args);
 
+namespace ref {
+void rope_table(const RopeTable& args);
+void rope_apply(const RopeApply& args);
+}  // namespace ref
+
+namespace cpu {
+void rope_table(const RopeTable& args);
+void rope_apply(const RopeApply& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

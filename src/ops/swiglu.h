@@ -26,4 +26,14 @@ struct SwigluBackward {
 /// Both throw Error kInvalidArgument where shapes or dtypes disagree.
 void swiglu_backward(const SwigluBackward& args);
 
+namespace ref {
+void swiglu_forward(const SwigluForward& args);
+void swiglu_backward(const SwigluBackward& args);
+}  // namespace ref
+
+namespace cpu {
+void swiglu_forward(const SwigluForward& args);
+void swiglu_backward(const SwigluBackward& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

@@ -1,0 +1,151 @@
+#include "ops/attention.h"
+
+#include <cmath>
+#include <vector>
+
+namespace longtune::ops::ref {
+namespace {
+
+// Keys or values of every token of one KV head as doubles, (S, D).
+template <class Stored>
+std::vector<double> gathered(const KvPages& kv, std::int64_t head, std::int64_t S, bool keys) {
+  std::vector<double> result;
+  for (std::int64_t j = 0; j < S; ++j) {
+    const std::int64_t page = j / kPageTokens;
+    const auto* tile =
+        reinterpret_cast<const Stored*>(keys ? kv.keys(page, head) : kv.values(page, head));
+    for (std::int64_t d = 0; d < kv.D; ++d) {
+      result.push_back(static_cast<float>(tile[j % kPageTokens * kv.D + d]));
+    }
+  }
+  return result;
+}
+
+std::vector<double> gathered(const KvPages& kv, std::int64_t head, std::int64_t S, bool keys) {
+  return with_float_type(
+      kv.dtype, [&]<class Stored>(Stored*) { return gathered<Stored>(kv, head, S, keys); });
+}
+
+template <class Float>
+double dot(const Float* row, const double* other, std::int64_t D) {
+  double sum = 0;
+  for (std::int64_t d = 0; d < D; ++d) {
+    sum += static_cast<double>(static_cast<float>(row[d])) * other[d];
+  }
+  return sum;
+}
+
+template <class Float>
+void forward(const AttentionForward& args) {
+  const auto T = args.q.dim(0);
+  const auto Hq = args.q.dim(1);
+  const auto D = args.q.dim(2);
+  for (std::int64_t h = 0; h < Hq; ++h) {
+    const std::int64_t kv_head = h / (Hq / args.kv.Hkv);
+    const auto keys = gathered(args.kv, kv_head, args.first_position + T, true);
+    const auto values = gathered(args.kv, kv_head, args.first_position + T, false);
+    for (std::int64_t t = 0; t < T; ++t) {
+      const auto* q = args.q.as<Float>() + (t * Hq + h) * D;
+      const std::int64_t seen = args.first_position + t + 1;
+      std::vector<double> scores;
+      double highest = -INFINITY;
+      for (std::int64_t j = 0; j < seen; ++j) {
+        scores.push_back(args.scale * dot(q, &keys[j * D], D));
+        highest = std::max(highest, scores.back());
+      }
+      double sum = 0;
+      for (const double score : scores) {
+        sum += std::exp(score - highest);
+      }
+      const double lse = highest + std::log(sum);
+      args.lse.as<float>()[h * T + t] = static_cast<float>(lse);
+      for (std::int64_t d = 0; d < D; ++d) {
+        double out = 0;
+        for (std::int64_t j = 0; j < seen; ++j) {
+          out += std::exp(scores[j] - lse) * values[j * D + d];
+        }
+        args.out.as<Float>()[(t * Hq + h) * D + d] = Float(static_cast<float>(out));
+      }
+    }
+  }
+}
+
+// Gradients of one KV head, (S, D), before the detached history is left out.
+struct HeadGradients {
+  std::vector<double> dk, dv;
+};
+
+template <class Float>
+void backward_row(const AttentionBackward& args,
+                  std::int64_t h,
+                  std::int64_t t,
+                  HeadGradients& sums) {
+  const auto T = args.q.dim(0);
+  const auto Hq = args.q.dim(1);
+  const auto D = args.q.dim(2);
+  const std::int64_t kv_head = h / (Hq / args.kv.Hkv);
+  const std::int64_t seen = args.first_position + t + 1;
+  const auto keys = gathered(args.kv, kv_head, seen, true);
+  const auto values = gathered(args.kv, kv_head, seen, false);
+  const std::int64_t row = (t * Hq + h) * D;
+  const auto* q = args.q.as<Float>() + row;
+  const auto* dout = args.dout.as<Float>() + row;
+  const auto* out = args.out.as<Float>() + row;
+  double delta = 0;
+  for (std::int64_t d = 0; d < D; ++d) {
+    delta += static_cast<double>(static_cast<float>(dout[d])) * static_cast<float>(out[d]);
+  }
+  args.delta.as<float>()[h * T + t] = static_cast<float>(delta);
+  std::vector<double> dq(static_cast<std::size_t>(D));
+  for (std::int64_t j = 0; j < seen; ++j) {
+    const double score = args.scale * dot(q, &keys[j * D], D);
+    const double p = std::exp(score - args.lse.as<float>()[h * T + t]);
+    const double ds = p * (dot(dout, &values[j * D], D) - delta);
+    for (std::int64_t d = 0; d < D; ++d) {
+      dq[d] += args.scale * ds * keys[j * D + d];
+      sums.dk[j * D + d] += args.scale * ds * static_cast<float>(q[d]);
+      sums.dv[j * D + d] += p * static_cast<float>(dout[d]);
+    }
+  }
+  for (std::int64_t d = 0; d < D; ++d) {
+    args.dq_sum.as<float>()[row + d] = static_cast<float>(dq[d]);
+    args.dq.as<Float>()[row + d] = Float(static_cast<float>(dq[d]));
+  }
+}
+
+template <class Float>
+void backward(const AttentionBackward& args) {
+  const auto T = args.q.dim(0);
+  const auto D = args.kv.D;
+  const auto Hkv = args.kv.Hkv;
+  const std::int64_t G = args.q.dim(1) / Hkv;
+  const std::int64_t S = args.first_position + T;
+  for (std::int64_t kv_head = 0; kv_head < Hkv; ++kv_head) {
+    const auto size = static_cast<std::size_t>(S * D);
+    HeadGradients sums{std::vector<double>(size), std::vector<double>(size)};
+    for (std::int64_t h = kv_head * G; h < (kv_head + 1) * G; ++h) {
+      for (std::int64_t t = 0; t < T; ++t) {
+        backward_row<Float>(args, h, t, sums);
+      }
+    }
+    for (std::int64_t j = args.live_begin; j < S; ++j) {
+      for (std::int64_t d = 0; d < D; ++d) {
+        const std::int64_t target = ((j - args.live_begin) * Hkv + kv_head) * D + d;
+        args.dk.as<float>()[target] = static_cast<float>(sums.dk[j * D + d]);
+        args.dv.as<float>()[target] = static_cast<float>(sums.dv[j * D + d]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& args) {
+  with_float_type(args.q.dtype, [&]<class Float>(Float*) { forward<Float>(args); });
+}
+
+void attention_backward(const AttentionBackward& args) {
+  with_float_type(args.q.dtype, [&]<class Float>(Float*) { backward<Float>(args); });
+}
+
+}  // namespace longtune::ops::ref
