@@ -49,7 +49,8 @@ Json describe_options(const TrainOptions& options) {
 void check_options(const nlohmann::json& saved,
                    const TrainOptions& options,
                    const std::string& file) {
-  for (const auto& [name, value] : describe_options(options).items()) {
+  const Json wanted = describe_options(options);
+  for (const auto& [name, value] : wanted.items()) {
     const std::string before = saved.contains(name) ? saved.at(name).dump() : "no value";
     if (before != value.dump()) {
       fail(ErrorCode::kBadInput,

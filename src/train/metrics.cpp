@@ -26,7 +26,9 @@ std::string kept_lines(const fs::path& path, std::int64_t steps_done) {
     const Json object = Json::parse(line, nullptr, false);
     const bool keep = object.is_object() && object.value("step", std::int64_t{0}) <= steps_done &&
                       object.contains("step");
-    kept += keep ? line + "\n" : "";
+    if (keep) {
+      kept.append(line).append(1, '\n');
+    }
   }
   return kept;
 }

@@ -1,5 +1,7 @@
 #include "train/remedy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ops/kv_pages.h"
