@@ -70,23 +70,17 @@ void forward(const AttentionForward& args) {
   }
 }
 
-// Gradients of one KV head, (S, D), before the detached history is left out.
-struct HeadGradients {
-  std::vector<double> dk, dv;
+// One KV head: keys and values (S, D) and their gradients before the detached history is left out.
+struct Head {
+  std::vector<double> keys, values, dk, dv;
 };
 
 template <class Float>
-void backward_row(const AttentionBackward& args,
-                  std::int64_t h,
-                  std::int64_t t,
-                  HeadGradients& sums) {
+void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t, Head& head) {
   const auto T = args.q.dim(0);
   const auto Hq = args.q.dim(1);
   const auto D = args.q.dim(2);
-  const std::int64_t kv_head = h / (Hq / args.kv.Hkv);
   const std::int64_t seen = args.first_position + t + 1;
-  const auto keys = gathered(args.kv, kv_head, seen, true);
-  const auto values = gathered(args.kv, kv_head, seen, false);
   const std::int64_t row = (t * Hq + h) * D;
   const auto* q = args.q.as<Float>() + row;
   const auto* dout = args.dout.as<Float>() + row;
@@ -98,13 +92,13 @@ void backward_row(const AttentionBackward& args,
   args.delta.as<float>()[h * T + t] = static_cast<float>(delta);
   std::vector<double> dq(static_cast<std::size_t>(D));
   for (std::int64_t j = 0; j < seen; ++j) {
-    const double score = args.scale * dot(q, &keys[j * D], D);
+    const double score = args.scale * dot(q, &head.keys[j * D], D);
     const double p = std::exp(score - args.lse.as<float>()[h * T + t]);
-    const double ds = p * (dot(dout, &values[j * D], D) - delta);
+    const double ds = p * (dot(dout, &head.values[j * D], D) - delta);
     for (std::int64_t d = 0; d < D; ++d) {
-      dq[d] += args.scale * ds * keys[j * D + d];
-      sums.dk[j * D + d] += args.scale * ds * static_cast<float>(q[d]);
-      sums.dv[j * D + d] += p * static_cast<float>(dout[d]);
+      dq[d] += args.scale * ds * head.keys[j * D + d];
+      head.dk[j * D + d] += args.scale * ds * static_cast<float>(q[d]);
+      head.dv[j * D + d] += p * static_cast<float>(dout[d]);
     }
   }
   for (std::int64_t d = 0; d < D; ++d) {
@@ -122,17 +116,20 @@ void backward(const AttentionBackward& args) {
   const std::int64_t S = args.first_position + T;
   for (std::int64_t kv_head = 0; kv_head < Hkv; ++kv_head) {
     const auto size = static_cast<std::size_t>(S * D);
-    HeadGradients sums{std::vector<double>(size), std::vector<double>(size)};
+    Head head{.keys = gathered(args.kv, kv_head, S, true),
+              .values = gathered(args.kv, kv_head, S, false),
+              .dk = std::vector<double>(size),
+              .dv = std::vector<double>(size)};
     for (std::int64_t h = kv_head * G; h < (kv_head + 1) * G; ++h) {
       for (std::int64_t t = 0; t < T; ++t) {
-        backward_row<Float>(args, h, t, sums);
+        backward_row<Float>(args, h, t, head);
       }
     }
     for (std::int64_t j = args.live_begin; j < S; ++j) {
       for (std::int64_t d = 0; d < D; ++d) {
         const std::int64_t target = ((j - args.live_begin) * Hkv + kv_head) * D + d;
-        args.dk.as<float>()[target] = static_cast<float>(sums.dk[j * D + d]);
-        args.dv.as<float>()[target] = static_cast<float>(sums.dv[j * D + d]);
+        args.dk.as<float>()[target] = static_cast<float>(head.dk[j * D + d]);
+        args.dv.as<float>()[target] = static_cast<float>(head.dv[j * D + d]);
       }
     }
   }

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/isa.h"
+
+/// The inner products of attention over one tile of keys, compiled for each instruction set.
+///
+/// Query rows lie along the lanes of vectors: a panel holds kPanelRows of them, transposed, so that
+/// the softmax of a row runs down its lane and no sum crosses lanes. What a lane computes does not
+/// depend on the others, which is why a row's bits do not depend on the rows beside it. All five
+/// matrix products then have one shape: scalars of the left operand, spread over a vector, times
+/// vectors of the right one; keys and values are read as the pages hold them.
+namespace longtune::ops::cpu {
+
+constexpr std::int64_t kPanelRows = 16;
+constexpr std::int64_t kTileKeys = 64;
+
+/// Up to 64 keys and values, (count, D) f32 each.
+struct KeyTile {
+  const float* keys = nullptr;
+  const float* values = nullptr;
+  std::int64_t count = 0;
+};
+
+/// One panel's softmax over the tiles visited so far. Scores are in units of ln 2, so that powers
+/// of 2 take the place of exponentials.
+struct ForwardPanel {
+  const float* q_t = nullptr;  ///< (D, 16), scaled by scale * log2(e)
+  float* out_t = nullptr;      ///< (D, 16), before division by `sum`
+  float* highest = nullptr;    ///< (16) highest score seen; kNoScore at first
+  float* sum = nullptr;        ///< (16) sum of 2^(score - highest)
+};
+
+/// Below every score that is finite, yet itself finite, so that differences with it are numbers.
+constexpr float kNoScore = -3.0e38F;
+
+struct ForwardTile {
+  ForwardPanel panel;
+  KeyTile tile;
+  std::int64_t D = 0;
+  /// (16) bit j of a row's word: the row sees key j; null where all rows see all keys. A key that
+  /// no row of the panel sees is not read. A row that sees none keeps its state.
+  const std::uint64_t* seen = nullptr;
+};
+
+/// Rows that go through a tile together in the backward pass.
+constexpr std::int64_t kBlockRows = 64;
+
+struct BackwardTile {
+  const float* q_t = nullptr;     ///< (panels, D, 16), scaled as in the forward pass
+  const float* dout_t = nullptr;  ///< (panels, D, 16)
+  const float* lse = nullptr;     ///< (panels * 16) in units of ln 2; kNoRow for padding
+  const float* delta = nullptr;   ///< (panels * 16)
+  float* dq_t = nullptr;          ///< (panels, D, 16), added to
+  KeyTile tile;
+  std::int64_t D = 0;
+  std::int64_t panels = 0;              ///< up to kBlockRows / kPanelRows
+  float scale = 1;                      ///< of the scores
+  const std::uint64_t* seen = nullptr;  ///< (panels * 16), as in ForwardTile
+
+  /// For tiles whose keys and values want gradients; null for detached history.
+  float* dk = nullptr;          ///< (count, padded D), added to
+  float* dv = nullptr;          ///< (count, padded D), added to
+  const float* q = nullptr;     ///< (panels * 16, padded D), zeros as padding
+  const float* dout = nullptr;  ///< (panels * 16, padded D), zeros as padding
+};
+
+/// The log-sum-exp of a row that is only padding: its probabilities are zero.
+constexpr float kNoRow = 3.0e38F;
+
+/// D rounded up to whole panels.
+constexpr std::int64_t padded_dimension(std::int64_t D) {
+  return (D + kPanelRows - 1) / kPanelRows * kPanelRows;
+}
+
+/// The functions of one instruction set.
+struct AttentionTiles {
+  void (*forward)(const ForwardTile& tile);
+  void (*backward)(const BackwardTile& tile);
+  /// panel (D, 16) = factor * transpose of rows (16, D) with `stride` values between rows.
+  void (*transpose)(
+      const float* rows, std::int64_t stride, std::int64_t D, float factor, float* panel);
+  /// The inverse, without a factor.
+  void (*untranspose)(const float* panel, std::int64_t D, float* rows, std::int64_t stride);
+  /// bf16 to f32.
+  void (*widen)(const std::uint16_t* bits, std::int64_t count, float* values);
+};
+
+[[nodiscard]] const AttentionTiles& attention_tiles(Isa isa);
+
+[[nodiscard]] const AttentionTiles& portable_attention_tiles();
+[[nodiscard]] const AttentionTiles& avx2_attention_tiles();
+
+}  // namespace longtune::ops::cpu

@@ -1,0 +1,9 @@
+#include "ops/cpu/attention_tile_impl.h"
+
+namespace longtune::ops::cpu {
+
+const AttentionTiles& avx2_attention_tiles() {
+  return kTiles;
+}
+
+}  // namespace longtune::ops::cpu
