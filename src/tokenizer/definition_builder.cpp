@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace longtune {
 namespace {
@@ -23,19 +24,19 @@ void DefinitionBuilder::claim(const std::string& spelling, std::int32_t id) {
   if (id < 0 || at >= taken_.size()) {
     fail(ErrorCode::kBadInput,
          kWhere,
-         "{}: token '{}' has id {}, but there are only {} tokens",
+         "{}: token {} has id {}, but there are only {} tokens",
          definition_.source,
-         spelling,
+         in_quotes(spelling),
          id,
          taken_.size());
   }
   if (taken_[at]) {
     fail(ErrorCode::kBadInput,
          kWhere,
-         "{}: tokens '{}' and '{}' both have id {}",
+         "{}: tokens {} and {} both have id {}",
          definition_.source,
-         definition_.spellings[at],
-         spelling,
+         in_quotes(definition_.spellings[at]),
+         in_quotes(spelling),
          id);
   }
   taken_[at] = true;
@@ -49,9 +50,9 @@ void DefinitionBuilder::add_model_token(std::string spelling, std::int32_t id) {
   if (!is_new) {
     fail(ErrorCode::kBadInput,
          kWhere,
-         "{}: token '{}' has both id {} and id {}",
+         "{}: token {} has both id {} and id {}",
          definition_.source,
-         it->first,
+         in_quotes(it->first),
          it->second,
          id);
   }
@@ -69,9 +70,9 @@ void DefinitionBuilder::add_added_token(AddedToken token) {
   } else if (*known != token.id) {
     fail(ErrorCode::kBadInput,
          kWhere,
-         "{}: added token '{}' has id {}, but is token {} already",
+         "{}: added token {} has id {}, but is token {} already",
          definition_.source,
-         token.content,
+         in_quotes(token.content),
          token.id,
          *known);
   }
@@ -90,10 +91,10 @@ std::int32_t DefinitionBuilder::merge_part(std::string_view spelling) const {
   if (!id) {
     fail(ErrorCode::kBadInput,
          kWhere,
-         "{}: merge {} has '{}', which is no token",
+         "{}: merge {} has {}, which is no token",
          definition_.source,
          definition_.merges.size(),
-         spelling);
+         in_quotes(spelling));
   }
   return *id;
 }
@@ -108,10 +109,10 @@ void DefinitionBuilder::add_merge(std::string_view line) {
   if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
     fail(ErrorCode::kBadInput,
          kWhere,
-         "{}: merge {} is '{}', not two tokens with a space between",
+         "{}: merge {} is {}, not two tokens with a space between",
          definition_.source,
          definition_.merges.size(),
-         line);
+         in_quotes(line));
   }
   add_merge(line.substr(0, space), line.substr(space + 1));
 }

@@ -87,17 +87,4 @@ void JsonView::expected(const char* type) const {
   fail(ErrorCode::kBadInput, kWhere, "{} must be {}, not {}", where(), type, found);
 }
 
-nlohmann::json parse_json(std::string_view text, const std::string& file) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    // The parser's message quotes what it read, line breaks included.
-    std::string message = error.what();
-    for (char& c : message) {
-      c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-    }
-    fail(ErrorCode::kBadInput, kWhere, "{} is not JSON: {}", file, message);
-  }
-}
-
 }  // namespace longtune

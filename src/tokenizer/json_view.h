@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace longtune {
 
 /// A place in a JSON file which knows its name, so that each complaint says "file: model.merges[3]
@@ -29,7 +31,7 @@ class JsonView {
 
   /// A member that the caller has at hand from iterating over the object.
   [[nodiscard]] JsonView member(const std::string& key, const nlohmann::json& value) const {
-    return {value, file_, path_ + "." + key};
+    return {value, file_, path_ + "." + in_quotes(key)};
   }
 
   [[nodiscard]] std::string string() const;
@@ -57,8 +59,5 @@ class JsonView {
   std::string file_;
   std::string path_;
 };
-
-/// Parses a whole JSON text. Throws Error kBadInput, naming `file` and the place.
-[[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& file);
 
 }  // namespace longtune

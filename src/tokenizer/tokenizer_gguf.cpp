@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/text.h"
 #include "io/gguf.h"
 #include "tokenizer/definition.h"
 #include "tokenizer/definition_builder.h"
@@ -61,10 +62,10 @@ void add_token(std::string spelling,
   }
   fail(ErrorCode::kUnsupported,
        kWhere,
-       "{}: token {} '{}' has token_type {}, which byte-level BPE does not know",
+       "{}: token {} {} has token_type {}, which byte-level BPE does not know",
        builder.definition().source,
        id,
-       spelling,
+       in_quotes(spelling),
        type);
 }
 
@@ -110,7 +111,7 @@ void parse_family(const Gguf& gguf, TokenizerDefinition& definition) {
          kWhere,
          "{}: tokenizer.ggml.model {} is not supported, only gpt2 (byte-level BPE) is",
          gguf.file(),
-         model);
+         in_quotes(model));
   }
   const std::string pre = required_string(gguf, "tokenizer.ggml.pre");
   const std::optional<PreTokenizerKind> kind = pre_tokenizer_of_gguf(pre);
@@ -119,7 +120,7 @@ void parse_family(const Gguf& gguf, TokenizerDefinition& definition) {
          kWhere,
          "{}: tokenizer.ggml.pre {} is not supported, only gpt-2, llama-bpe, qwen2 and smollm are",
          gguf.file(),
-         pre);
+         in_quotes(pre));
   }
   definition.pre_tokenizer = *kind;
   definition.nfc = *kind == PreTokenizerKind::kQwen2;

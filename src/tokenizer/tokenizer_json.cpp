@@ -2,6 +2,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "io/json.h"
 #include "tokenizer/definition.h"
 #include "tokenizer/definition_builder.h"
 #include "tokenizer/json_view.h"
@@ -42,7 +44,7 @@ bool parse_normalizer(const JsonView& root) {
   bool nfc = false;
   for (const JsonView& component : components(root, "normalizer", "normalizers")) {
     if (type_of(component) != "NFC") {
-      unsupported(component, "normalizer " + type_of(component));
+      unsupported(component, "normalizer " + in_quotes(type_of(component)));
     }
     nfc = true;
   }
@@ -64,11 +66,11 @@ PreTokenizerKind parse_split(const JsonView& split) {
   const std::string regex = pattern.at("Regex").string();
   const std::optional<PreTokenizerKind> kind = pre_tokenizer_of_regex(regex);
   if (!kind) {
-    unsupported(pattern, "the regex " + regex);
+    unsupported(pattern, "the regex " + in_quotes(regex));
   }
   const std::string behavior = split.at("behavior").string();
   if (behavior != "Isolated" || split.boolean_or("invert", false)) {
-    unsupported(split, fmt::format("behavior {} or an inverted split", behavior));
+    unsupported(split, fmt::format("behavior {} or an inverted split", in_quotes(behavior)));
   }
   return *kind;
 }
@@ -90,7 +92,8 @@ PreTokenizerKind parse_pre_tokenizer(const JsonView& root) {
     return PreTokenizerKind::kSmolLm;
   }
   unsupported(root,
-              fmt::format("pre_tokenizer {} with these settings", types.empty() ? "null" : types));
+              fmt::format("pre_tokenizer {} with these settings",
+                          types.empty() ? "null" : in_quotes(types)));
 }
 
 void check_decoder(const JsonView& root) {
@@ -109,7 +112,7 @@ std::optional<std::string> parse_post_processor(const JsonView& root) {
       continue;  // trims offsets, which we do not report
     }
     if (type_of(part) != "TemplateProcessing") {
-      unsupported(part, "post_processor " + type_of(part));
+      unsupported(part, "post_processor " + in_quotes(type_of(part)));
     }
     const JsonView single = part.at("single");
     const std::size_t count = single.array_size();
@@ -155,7 +158,8 @@ std::vector<AddedToken> parse_added_tokens(const JsonView& root, const JsonView&
       const bool digits = !key.empty() && key.size() < 10 &&
                           key.find_first_not_of("0123456789") == std::string::npos;
       if (!digits) {
-        fail(ErrorCode::kBadInput, kWhere, "{} has '{}', which is no id", map.where(), key);
+        fail(
+            ErrorCode::kBadInput, kWhere, "{} has {}, which is no id", map.where(), in_quotes(key));
       }
       tokens.push_back(parse_added_token(map.at(key.c_str()), std::stoi(key)));
     }
@@ -168,14 +172,14 @@ std::vector<AddedToken> parse_added_tokens(const JsonView& root, const JsonView&
 void check_model(const JsonView& model) {
   const std::string type = model.string_or("type", model.has("merges") ? "BPE" : "unknown");
   if (type != "BPE") {
-    unsupported(model, type + " (only byte-level BPE is)");
+    unsupported(model, in_quotes(type) + " (only byte-level BPE is)");
   }
   if (model.boolean_or("byte_fallback", false)) {
     unsupported(model, "byte_fallback (only byte-level BPE is)");
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!model.string_or(key, "").empty()) {
-      unsupported(model, fmt::format("{} '{}'", key, model.at(key).string()));
+      unsupported(model, fmt::format("{} {}", key, in_quotes(model.at(key).string())));
     }
   }
   if (model.has("dropout") && model.at("dropout").json() != 0.0) {
@@ -222,7 +226,11 @@ void parse_model(const JsonView& model, DefinitionBuilder& builder) {
   if (!unknown.empty()) {
     definition.unknown = builder.find(unknown);
     if (!definition.unknown) {
-      fail(ErrorCode::kBadInput, kWhere, "{}: unk_token '{}' is no token", model.where(), unknown);
+      fail(ErrorCode::kBadInput,
+           kWhere,
+           "{}: unk_token {} is no token",
+           model.where(),
+           in_quotes(unknown));
     }
   }
 }
@@ -238,7 +246,7 @@ std::optional<std::int32_t> named_token(const JsonView& config,
   const std::string name = value.json().is_object() ? value.at("content").string() : value.string();
   const std::optional<std::int32_t> id = builder.find(name);
   if (!id) {
-    fail(ErrorCode::kBadInput, kWhere, "{} '{}' is no token", value.where(), name);
+    fail(ErrorCode::kBadInput, kWhere, "{} {} is no token", value.where(), in_quotes(name));
   }
   return id;
 }
