@@ -29,4 +29,12 @@ struct HeadLoss {
 /// shapes or dtypes disagree or a target is outside the vocabulary.
 void head_loss(const HeadLoss& args);
 
+namespace ref {
+void head_loss(const HeadLoss& args);
+}  // namespace ref
+
+namespace cpu {
+void head_loss(const HeadLoss& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

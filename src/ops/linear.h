@@ -35,4 +35,14 @@ struct LinearBackward {
 /// Same guarantees and errors as linear_forward.
 void linear_backward(const LinearBackward& args);
 
+namespace ref {
+void linear_forward(const LinearForward& args);
+void linear_backward(const LinearBackward& args);
+}  // namespace ref
+
+namespace cpu {
+void linear_forward(const LinearForward& args);
+void linear_backward(const LinearBackward& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

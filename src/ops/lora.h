@@ -48,4 +48,14 @@ struct LoraBackward {
 /// Same guarantees and errors as lora_forward.
 void lora_backward(const LoraBackward& args);
 
+namespace ref {
+void lora_forward(const LoraForward& args);
+void lora_backward(const LoraBackward& args);
+}  // namespace ref
+
+namespace cpu {
+void lora_forward(const LoraForward& args);
+void lora_backward(const LoraBackward& args);
+}  // namespace cpu
+
 }  // namespace longtune::ops

@@ -1,6 +1,7 @@
 #include "quant/weight.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "base/bytes.h"
@@ -117,6 +118,10 @@ const char* name_of(WeightFormat format) {
       return "nf4";
   }
   return "?";
+}
+
+std::string describe(const WeightView& weight) {
+  return fmt::format("{} ({}, {})", name_of(weight.format), weight.N, weight.K);
 }
 
 std::int64_t block_values(WeightFormat format) {

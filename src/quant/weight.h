@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
+#include <string>
 
 namespace longtune {
 
@@ -48,6 +48,9 @@ struct WeightView {
   /// Whether the argument is given at all.
   explicit operator bool() const { return N > 0; }
 };
+
+/// "q4_1 (576, 1536)"; for messages only.
+[[nodiscard]] std::string describe(const WeightView& weight);
 
 /// Bytes of a matrix in `format`; nothing where K is no multiple of the format's block or the size
 /// leaves 63 bits.

@@ -1,0 +1,307 @@
+#include "ops/cpu/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "base/bytes.h"
+#include "ops/cpu/dropout.h"
+#include "ops/cpu/gemm_kernels.h"
+
+namespace longtune::ops::cpu {
+namespace {
+
+constexpr std::int64_t kLeftRows = 16 * kTileRows;     // of A, packed for one pass: stays in L2
+constexpr std::int64_t kMaxRows = 11 * kLeftRows;      // of C that a thread works on at a time
+constexpr std::int64_t kMaxCols = 16 * kTileCols;      // of C that a thread works on at a time
+constexpr std::int64_t kLeftStride = kGemmDepth + 16;  // no power of two: rows share no cache sets
+
+// One thread's working memory.
+struct Scratch {
+  alignas(64) float left[kLeftRows * kLeftStride];
+  float right[kGemmDepth * kMaxCols];
+  float sums[kMaxRows * kMaxCols];  // panel by panel, rows of kTileCols
+  float rows[kTileCols * kLeftStride];
+};
+
+static_assert(sizeof(Scratch) <= kGemmScratchBytes);
+
+struct Shape {
+  std::int64_t M, N, K;
+};
+
+Shape shape_of(const Gemm& args) {
+  const bool a_plain = args.a_layout == Layout::kPlain;
+  const bool b_plain = args.b_layout == Layout::kPlain;
+  return {.M = args.a.dim(a_plain ? 0 : 1),
+          .N = b_plain ? args.b.K : args.b.N,
+          .K = args.a.dim(a_plain ? 1 : 0)};
+}
+
+// A rectangle of C, computed by one thread.
+struct Part {
+  std::int64_t first_row, rows, first_col, cols;
+};
+
+struct Partition {
+  std::int64_t rows, cols;  // of a part, but for those at the ends
+  std::int64_t row_parts, col_parts;
+};
+
+// Cycles for a part of C, roughly: to multiply, unpack B, pack A, and keep C's sums.
+double cycles(std::int64_t rows, std::int64_t cols, std::int64_t K) {
+  const auto m = static_cast<double>(rows);
+  const auto n = static_cast<double>(cols);
+  return static_cast<double>(K) * (m * n / 16 + n + m / 4 + m * n / kGemmDepth);
+}
+
+// As many threads as have enough to do to be worth waking.
+int useful_threads(const Shape& shape) {
+  constexpr double kWorthWaking = 50'000;
+  const double wanted = 1 + cycles(shape.M, shape.N, shape.K) / kWorthWaking;
+  return static_cast<int>(std::min<double>(wanted, omp_get_max_threads()));
+}
+
+// The cheapest of a few partitions of C: few parts repeat less packing, many keep all threads busy.
+// No result depends on the choice.
+Partition partition(const Shape& shape, std::int64_t col_step, std::int64_t threads) {
+  const auto parts_of = [](std::int64_t total, std::int64_t size) {
+    return (total + size - 1) / size;
+  };
+  Partition best{};
+  double best_cost = 0;
+  const std::int64_t min_row_parts = parts_of(shape.M, kMaxRows);
+  const std::int64_t min_col_parts = parts_of(shape.N, kMaxCols);
+  for (std::int64_t r = min_row_parts; r < min_row_parts + threads; ++r) {
+    for (std::int64_t c = min_col_parts; c < min_col_parts + threads; ++c) {
+      Partition next{.rows = round_up(parts_of(shape.M, r), kTileRows),
+                     .cols = round_up(parts_of(shape.N, c), col_step)};
+      next.row_parts = parts_of(shape.M, next.rows);
+      next.col_parts = parts_of(shape.N, next.cols);
+      const std::int64_t rounds = parts_of(next.row_parts * next.col_parts, threads);
+      const double cost = static_cast<double>(rounds) * cycles(next.rows, next.cols, shape.K);
+      if (best.rows == 0 || cost < best_cost) {
+        best = next;
+        best_cost = cost;
+      }
+    }
+  }
+  return best;
+}
+
+// A[first_row .., first_k ..] as f32, a row every kLeftStride.
+void pack_left(const Gemm& args,
+               const GemmKernels& kernels,
+               const Part& part,
+               std::int64_t first_k,
+               std::int64_t depth,
+               float* left) {
+  const std::int64_t K = args.a.dim(1);
+  if (args.a_layout == Layout::kTransposed) {
+    with_float_type(args.a.dtype, [&]<class Float>(Float*) {
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const auto* from = args.a.as<Float>() + (first_k + k) * K + part.first_row;
+        for (std::int64_t m = 0; m < part.rows; ++m) {
+          left[m * kLeftStride + k] = static_cast<float>(from[m]);
+        }
+      }
+    });
+    return;
+  }
+  for (std::int64_t m = 0; m < part.rows; ++m) {
+    const std::int64_t at = (part.first_row + m) * K + first_k;
+    float* to = left + m * kLeftStride;
+    if (args.a.dtype == DType::kBf16) {
+      kernels.widen(args.a.as<BFloat16>() + at, depth, to);
+    } else {
+      std::copy_n(args.a.as<float>() + at, depth, to);
+    }
+    if (args.a_dropout.p > 0) {
+      float factors[kGemmDepth];
+      dropout_factors(args.a_dropout, part.first_row + m, K, first_k, depth, factors);
+      for (std::int64_t k = 0; k < depth; ++k) {
+        to[k] *= factors[k];
+      }
+    }
+  }
+}
+
+// B[first_k .., first_col ..] from rows of B: a row is unpacked and dealt out to the panels.
+void pack_right_plain(const Gemm& args,
+                      const GemmKernels& kernels,
+                      const Part& part,
+                      std::int64_t first_k,
+                      std::int64_t depth,
+                      Scratch& scratch) {
+  const std::int64_t padded = round_up(part.cols, kTileCols);
+  float* row = scratch.rows;
+  std::fill_n(row + part.cols, padded - part.cols, 0.0F);
+  for (std::int64_t k = 0; k < depth; ++k) {
+    kernels.unpack(args.b, first_k + k, part.first_col, part.cols, row);
+    if (args.b_dropout.p > 0) {
+      float factors[kMaxCols];
+      dropout_factors(args.b_dropout, first_k + k, args.b.K, part.first_col, part.cols, factors);
+      for (std::int64_t n = 0; n < part.cols; ++n) {
+        row[n] *= factors[n];
+      }
+    }
+    for (std::int64_t n = 0; n < padded; n += kTileCols) {
+      std::copy_n(row + n, kTileCols, scratch.right + n * depth + k * kTileCols);
+    }
+  }
+}
+
+// The same from rows of B^T, which are columns of B: as many as a panel is wide at a time.
+void pack_right_transposed(const Gemm& args,
+                           const GemmKernels& kernels,
+                           const Part& part,
+                           std::int64_t first_k,
+                           std::int64_t depth,
+                           Scratch& scratch) {
+  for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
+    for (std::int64_t i = 0; i < kTileCols; ++i) {
+      float* row = scratch.rows + i * kLeftStride;
+      if (n + i < part.cols) {
+        kernels.unpack(args.b, part.first_col + n + i, first_k, depth, row);
+      } else {
+        std::fill_n(row, depth, 0.0F);
+      }
+    }
+    kernels.transpose(scratch.rows, kLeftStride, depth, scratch.right + n * depth);
+  }
+}
+
+// Adds A[rows of the part, block of k] * B[block of k, columns of the part] to the part's sums.
+void multiply_block(const Gemm& args,
+                    const GemmKernels& kernels,
+                    const Part& part,
+                    std::int64_t first_k,
+                    std::int64_t depth,
+                    Scratch& scratch) {
+  for (std::int64_t done = 0; done < part.rows; done += kLeftRows) {
+    Part pass = part;
+    pass.first_row += done;
+    pass.rows = std::min(kLeftRows, part.rows - done);
+    pack_left(args, kernels, pass, first_k, depth, scratch.left);
+    for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
+      const float* panel = scratch.right + n * depth;
+      float* sums = scratch.sums + n * part.rows + done * kTileCols;
+      for (std::int64_t m = 0; m < pass.rows; m += kTileRows) {
+        const std::int64_t rows = std::min(kTileRows, pass.rows - m);
+        kernels.multiply[rows - 1](scratch.left + m * kLeftStride,
+                                   kLeftStride,
+                                   panel,
+                                   depth,
+                                   sums + m * kTileCols,
+                                   first_k == 0);
+      }
+    }
+  }
+}
+
+void finish_plain(const Gemm& args,
+                  const GemmKernels& kernels,
+                  const Part& part,
+                  std::int64_t N,
+                  const float* sums) {
+  float mask[kTileCols];
+  GemmFinish finish{.scale = args.scale, .bf16 = args.c.dtype == DType::kBf16};
+  const std::int64_t size = size_of(args.c.dtype);
+  for (std::int64_t m = 0; m < part.rows; ++m) {
+    for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
+      const std::int64_t count = std::min(kTileCols, part.cols - n);
+      const std::int64_t row = part.first_row + m;
+      const std::int64_t col = part.first_col + n;
+      if (args.mask.p > 0) {
+        dropout_factors(args.mask, row, N, col, count, mask);
+        finish.mask = mask;
+      }
+      if (args.bias) {
+        finish.bias = args.bias.as<float>() + col;
+      }
+      if (args.residual) {
+        finish.residual = args.residual.data + (row * N + col) * size;
+      }
+      finish.out = args.c.data + (row * N + col) * size;
+      kernels.finish(finish, sums + n * part.rows + m * kTileCols, count);
+    }
+  }
+}
+
+void finish_transposed(const Gemm& args, const Part& part, std::int64_t M, const float* sums) {
+  for (std::int64_t n = 0; n < part.cols; ++n) {
+    const std::int64_t at = (part.first_col + n) * M + part.first_row;
+    const float* from = sums + n / kTileCols * kTileCols * part.rows + n % kTileCols;
+    auto* c = args.c.as<float>() + at;
+    const auto* residual = args.residual ? args.residual.as<float>() + at : nullptr;
+    for (std::int64_t m = 0; m < part.rows; ++m) {
+      const float value = args.scale * from[m * kTileCols];
+      c[m] = residual == nullptr ? value : value + residual[m];
+    }
+  }
+}
+
+void compute(const Gemm& args,
+             const GemmKernels& kernels,
+             const Shape& shape,
+             const Part& part,
+             Scratch& scratch) {
+  if (shape.K == 0) {
+    std::fill_n(scratch.sums, part.rows * round_up(part.cols, kTileCols), 0.0F);
+  }
+  for (std::int64_t k = 0; k < shape.K; k += kGemmDepth) {
+    const std::int64_t depth = std::min(kGemmDepth, shape.K - k);
+    if (args.b_layout == Layout::kPlain) {
+      pack_right_plain(args, kernels, part, k, depth, scratch);
+    } else {
+      pack_right_transposed(args, kernels, part, k, depth, scratch);
+    }
+    multiply_block(args, kernels, part, k, depth, scratch);
+  }
+  if (args.c_layout == Layout::kPlain) {
+    finish_plain(args, kernels, part, shape.N, scratch.sums);
+  } else {
+    finish_transposed(args, part, shape.M, scratch.sums);
+  }
+}
+
+}  // namespace
+
+void gemm(const Gemm& args) {
+  const Shape shape = shape_of(args);
+  if (shape.M == 0 || shape.N == 0) {
+    return;
+  }
+  const GemmKernels& kernels = gemm_kernels();
+  const int threads = useful_threads(shape);
+  // Blocks of B may run along its columns, so parts begin where blocks do.
+  const std::int64_t col_step = std::lcm(kTileCols, block_values(args.b.format));
+  const Partition split = partition(shape, col_step, threads);
+  const std::int64_t parts = split.row_parts * split.col_parts;
+  static thread_local std::vector<Scratch> scratch;  // taken here: no exception may leave a thread
+  if (scratch.size() < static_cast<std::size_t>(threads)) {
+    scratch = std::vector<Scratch>(static_cast<std::size_t>(threads));
+  }
+  Scratch* const scratches = scratch.data();
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && parts > 1)
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const std::int64_t row = i % split.row_parts * split.rows;
+    const std::int64_t col = i / split.row_parts * split.cols;
+    const Part part{.first_row = row,
+                    .rows = std::min(split.rows, shape.M - row),
+                    .first_col = col,
+                    .cols = std::min(split.cols, shape.N - col)};
+    compute(args, kernels, shape, part, scratches[omp_get_thread_num()]);
+  }
+}
+
+WeightView as_weight(const ConstTensorView& matrix) {
+  return {.data = matrix.data,
+          .N = matrix.dim(0),
+          .K = matrix.dim(1),
+          .format = matrix.dtype == DType::kBf16 ? WeightFormat::kBf16 : WeightFormat::kF32};
+}
+
+}  // namespace longtune::ops::cpu

@@ -1,0 +1,144 @@
+#include "ops/cpu/gemm_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/test_weights.h"
+
+namespace longtune::ops::cpu {
+namespace {
+
+TEST(GemmKernels, UnpackTheSameBitsAsTheDefinition) {
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    for (const WeightFormat format : kAllFormats) {
+      const std::int64_t block = block_values(format);
+      const std::int64_t K = block == 1 ? 45 : 5 * block;
+      const TestWeight weight(format, 3, K, 11);
+      const std::int64_t count = block == 1 ? 27 : 3 * block;
+      std::vector<float> fast(static_cast<std::size_t>(count));
+      std::vector<float> truth(fast.size());
+      gemm_kernels().unpack(weight.view(), 2, block, count, fast.data());
+      unpack(weight.view(), 2, block, count, truth.data());
+      EXPECT_EQ(fast, truth) << name_of(isa) << " " << name_of(format);
+    }
+  }
+}
+
+TEST(GemmKernels, UnpackEveryHalfExactly) {
+  std::vector<std::uint16_t> halves(0x7C01);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    halves[i] = static_cast<std::uint16_t>(i);
+  }
+  const WeightView weight = weight_view(WeightFormat::kF16,
+                                        1,
+                                        static_cast<std::int64_t>(halves.size()),
+                                        reinterpret_cast<const std::byte*>(halves.data()));
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    std::vector<float> values(halves.size());
+    gemm_kernels().unpack(weight, 0, 0, weight.K, values.data());
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      ASSERT_EQ(values[i], half_to_float(halves[i])) << name_of(isa);
+    }
+  }
+}
+
+TEST(GemmKernels, TransposeAnyDepth) {
+  const std::vector<float> rows = random_values(kTileCols * 40, 3);
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    for (const std::int64_t depth : {1, 7, 8, 9, 16, 37}) {
+      std::vector<float> panel(static_cast<std::size_t>(depth * kTileCols));
+      gemm_kernels().transpose(rows.data(), 40, depth, panel.data());
+      for (std::int64_t k = 0; k < depth; ++k) {
+        for (std::int64_t n = 0; n < kTileCols; ++n) {
+          ASSERT_EQ(panel[k * kTileCols + n], rows[n * 40 + k]) << name_of(isa);
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmKernels, MultiplyTheSameBitsForAnyNumberOfRows) {
+  const std::vector<float> a = random_values(kTileRows * 50, 1);
+  const std::vector<float> b = random_values(50 * kTileCols, 2);
+  const std::vector<float> before = random_values(kTileRows * kTileCols, 3);
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    for (const bool first : {true, false}) {
+      std::vector<float> all = before;
+      gemm_kernels().multiply[kTileRows - 1](a.data(), 50, b.data(), 50, all.data(), first);
+      EXPECT_NEAR(
+          all[5],
+          (first ? 0 : before[5]) +
+              [&] {
+                float sum = 0;
+                for (std::int64_t k = 0; k < 50; ++k) {
+                  sum += a[k] * b[k * kTileCols + 5];
+                }
+                return sum;
+              }(),
+          1e-5F);
+      for (std::int64_t rows = 1; rows < kTileRows; ++rows) {
+        std::vector<float> some = before;
+        gemm_kernels().multiply[rows - 1](a.data(), 50, b.data(), 50, some.data(), first);
+        for (std::int64_t i = 0; i < kTileRows * kTileCols; ++i) {
+          ASSERT_EQ(some[i], i < rows * kTileCols ? all[i] : before[i]) << name_of(isa);
+        }
+      }
+    }
+  }
+}
+
+// What GemmFinish says, one element at a time.
+template <class Float>
+Float finished(float sum, float scale, float mask, float bias, Float residual) {
+  float value = scale * sum;
+  value = value * mask;
+  value = value + bias;
+  value = value + static_cast<float>(residual);
+  return Float(value);
+}
+
+template <class Float>
+void expect_finish(std::int64_t count) {
+  std::vector<float> sums = random_values(kTileCols, 1, 100);
+  sums[1] = NAN;
+  sums[2] = std::numeric_limits<float>::max();  // rounds to infinity in bf16
+  sums[3] = -INFINITY;
+  const std::vector<float> mask = random_values(kTileCols, 2);
+  const std::vector<float> bias = random_values(kTileCols, 3);
+  const auto residual = rounded_to<Float>(random_values(kTileCols, 4));
+  std::vector<Float> out = residual;  // in place
+  GemmFinish finish{.scale = 0.75F, .mask = mask.data(), .bias = bias.data()};
+  finish.bf16 = sizeof(Float) == 2;
+  finish.out = reinterpret_cast<std::byte*>(out.data());
+  finish.residual = finish.out;
+  gemm_kernels().finish(finish, sums.data(), count);
+  for (std::int64_t i = 0; i < kTileCols; ++i) {
+    const Float expected =
+        i < count ? finished(sums[i], 0.75F, mask[i], bias[i], residual[i]) : residual[i];
+    if (std::isnan(static_cast<float>(expected))) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(out[i])));
+    } else {
+      EXPECT_EQ(static_cast<float>(out[i]), static_cast<float>(expected)) << "at " << i;
+    }
+  }
+}
+
+TEST(GemmKernels, FinishInPlaceAndInItsColumnsOnly) {
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    SCOPED_TRACE(name_of(isa));
+    for (const std::int64_t count : {1, 7, 8, 15, 16}) {
+      expect_finish<float>(count);
+      expect_finish<BFloat16>(count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longtune::ops::cpu
