@@ -24,7 +24,10 @@ struct RopeConfig {
   double beta_fast = 32;        ///< yarn
   double beta_slow = 1;         ///< yarn
   bool truncate = true;         ///< yarn: whole-number correction range
-  double attention_factor = 0;  ///< yarn: 0 means 0.1 ln(factor) + 1 (or from mscale, where given)
+  double attention_factor = 0;  ///< yarn: 0 means 0.1 ln(factor) + 1; readers put mscale's here
+  /// (D/2) or none, with kNone only: each frequency is divided by its own. GGUF files of Llama 3.1
+  /// hold its scaling in this form (rope_freqs.weight).
+  std::vector<float> divisors;
 };
 
 /// Frequencies (D/2, f32) and the factor on cos and sin, as transformers 5 computes them.
@@ -33,6 +36,8 @@ struct RopeFrequencies {
   float scale = 1;
 };
 
+/// Sums and products in f32, in the order of transformers; powers may differ from its vectorised
+/// ones in the last bit. `rope` has passed check().
 [[nodiscard]] RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t D);
 
 /// A decoder of the Llama family: RMSNorm, RoPE, grouped-query attention, SwiGLU.
@@ -56,7 +61,9 @@ struct ModelConfig {
 };
 
 /// Throws Error kBadInput, naming the field, where sizes are not positive, Hq is no multiple of
-/// Hkv, D is odd, or a size is absurd (any product of two of them past 2^40).
-void check(const ModelConfig& config);
+/// Hkv, D is odd, a size is absurd (any product of two of them past 2^40, more than 16,384 layers),
+/// or the norm's epsilon or a RoPE parameter is out of its range. `file`: where the configuration
+/// comes from, for the message.
+void check(const ModelConfig& config, const std::string& file = "configuration");
 
 }  // namespace longtune

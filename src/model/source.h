@@ -42,8 +42,9 @@ class ModelSource {
   [[nodiscard]] virtual const std::vector<SourceTensor>& tensors() const = 0;
 
   /// Reads rows [first, first + count) in the file's format into `target`, of row_bytes * count
-  /// bytes. Throws Error kIo where the system refuses, kBadInput for a name the source does not
-  /// have.
+  /// bytes. Of an interleaved matrix each head is read whole: callers take rows in runs. Throws
+  /// Error kIo where the system refuses, kBadInput for a name the source does not have,
+  /// kInvalidArgument for rows it does not have or a target of another size.
   virtual void read_rows(const std::string& name,
                          std::int64_t first,
                          std::int64_t count,

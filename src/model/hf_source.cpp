@@ -1,0 +1,175 @@
+#include "model/hf_source.h"
+
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "model/file_source.h"
+#include "model/hf_config.h"
+#include "model/tensor_spec.h"
+
+namespace longtune {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<WeightFormat> format_of(std::string_view dtype) {
+  if (dtype == "F32") {
+    return WeightFormat::kF32;
+  }
+  if (dtype == "F16") {
+    return WeightFormat::kF16;
+  }
+  if (dtype == "BF16") {
+    return WeightFormat::kBf16;
+  }
+  return std::nullopt;
+}
+
+// Shards lie beside their index: a name that leads elsewhere is not followed.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+class HfSource final : public FileSource {
+ public:
+  explicit HfSource(const fs::path& directory) : directory_(directory) {
+    const fs::path config_path = directory / "config.json";
+    config_ = parse_hf_config(read_json(config_path), config_path.string());
+    open_files();
+    for (const TensorSpec& spec : needed_tensors(config_)) {
+      admit_tensor(spec);
+    }
+    for (const auto& [name, entry] : entries_) {
+      if (find(name) == nullptr && !is_harmless(name)) {
+        fail(ErrorCode::kUnsupported,
+             "model",
+             "{}: tensor {} is not understood in a {} model",
+             entry.file->name(),
+             in_quotes(name),
+             config_.architecture);
+      }
+    }
+    entries_.clear();
+  }
+
+  [[nodiscard]] const char* kind() const override { return "hugging face"; }
+
+ private:
+  struct Entry {
+    const Reader* file;
+    SafetensorsTensor tensor;
+  };
+
+  void open_files() {
+    const fs::path single = directory_ / "model.safetensors";
+    const fs::path index = directory_ / "model.safetensors.index.json";
+    std::error_code ignored;
+    if (fs::exists(single, ignored)) {
+      open_file(single);
+    } else if (fs::exists(index, ignored)) {
+      open_shards(index);
+    } else {
+      fail(ErrorCode::kBadInput,
+           "model",
+           "{} holds neither model.safetensors nor model.safetensors.index.json",
+           directory_.string());
+    }
+  }
+
+  void open_shards(const fs::path& index) {
+    const nlohmann::json json = read_json(index);
+    const JsonFields fields(json, index.string());
+    const nlohmann::json* map = fields.find("weight_map");
+    if (map == nullptr) {
+      fail(ErrorCode::kBadInput, "model", "{}: lacks 'weight_map'", fields.name());
+    }
+    const JsonFields weights(*map, index.string() + ": weight_map");
+    std::map<std::string, const Reader*> shards;
+    for (const auto& [tensor, unused] : map->items()) {
+      const std::string shard = weights.required_string(tensor);
+      if (!is_plain_name(shard)) {
+        fail(ErrorCode::kBadInput,
+             "model",
+             "{}: shard {} is no plain file name",
+             fields.name(),
+             in_quotes(shard));
+      }
+      const auto [known, fresh] = shards.try_emplace(shard, nullptr);
+      if (fresh) {
+        known->second = open_file(directory_ / shard);
+      }
+      const auto entry = entries_.find(tensor);
+      if (entry == entries_.end() || entry->second.file != known->second) {
+        fail(ErrorCode::kBadInput,
+             "model",
+             "{}: tensor {} is not in shard {}",
+             fields.name(),
+             in_quotes(tensor),
+             in_quotes(shard));
+      }
+    }
+  }
+
+  const Reader* open_file(const fs::path& path) {
+    files_.push_back(std::make_unique<File>(path));
+    const File* file = files_.back().get();
+    const Safetensors header = Safetensors::parse(*file);
+    for (const SafetensorsTensor& tensor : header.tensors()) {
+      const auto [known, fresh] = entries_.emplace(tensor.name, Entry{file, tensor});
+      if (!fresh) {
+        fail(ErrorCode::kBadInput,
+             "model",
+             "tensor {} is both in {} and in {}",
+             in_quotes(tensor.name),
+             known->second.file->name(),
+             file->name());
+      }
+    }
+    return file;
+  }
+
+  void admit_tensor(const TensorSpec& spec) {
+    const auto found = entries_.find(spec.name);
+    if (found == entries_.end()) {
+      fail(ErrorCode::kBadInput,
+           "model",
+           "{}: tensor {} is missing",
+           directory_.string(),
+           in_quotes(spec.name));
+    }
+    const auto& [file, tensor] = found->second;
+    const std::optional<WeightFormat> format = format_of(tensor.dtype);
+    if (!format) {
+      fail(ErrorCode::kUnsupported,
+           "model",
+           "{}: tensor {} has dtype {}; F32, F16 and BF16 are read",
+           file->name(),
+           in_quotes(spec.name),
+           tensor.dtype);
+    }
+    add(admit(spec, {file->name(), tensor.name, tensor.shape, *format}), {file, tensor.offset});
+  }
+
+  // Tables that old checkpoints keep and no code reads, and a second copy of a tied table.
+  [[nodiscard]] bool is_harmless(const std::string& name) const {
+    return name.ends_with(".rotary_emb.inv_freq") ||
+           (config_.tied_embeddings && name == "lm_head.weight");
+  }
+
+  fs::path directory_;
+  std::map<std::string, Entry> entries_;  ///< while opening
+};
+
+}  // namespace
+
+std::unique_ptr<ModelSource> open_hf_model(const fs::path& directory) {
+  return std::make_unique<HfSource>(directory);
+}
+
+}  // namespace longtune
