@@ -1,0 +1,20 @@
+#include <span>
+
+#include "exercise_tokenizer.h"
+#include "expect_refusal.h"
+#include "io/gguf.h"
+#include "io/reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const longtune::MemoryReader reader("fuzz", std::as_bytes(std::span(data, size)));
+  longtune::expect_refusal([&] {
+    const auto file = longtune::Gguf::parse(reader);
+    for (const auto& tensor : file.tensors()) {
+      // What the header promises can be read.
+      std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes));
+      reader.read_at(tensor.offset, bytes);
+    }
+    longtune::exercise(longtune::Tokenizer::from_gguf(file));
+  });
+  return 0;
+}
