@@ -1,7 +1,6 @@
 #include "device/peak.h"
 
 #include <immintrin.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,20 +11,29 @@ namespace {
 
 // Enough independent chains to cover the latency of a multiply-add on two ports.
 constexpr int kChains = 12;
-constexpr std::int64_t kRounds = 200'000;
+// Short enough that on a busy machine some rounds run undisturbed.
+constexpr std::int64_t kRounds = 20'000;
 
 // Each runs kRounds * kChains vector operations and returns something that depends on all of them.
+// The loops over chains are unrolled by hand: otherwise the chains live in memory and its latency
+// is what is measured. Chains start apart, or compilers would make one of them.
+constexpr float kStarts[kChains] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 
 __attribute__((target("sse2"))) float burn_sse2() {
   const __m128 factor = _mm_set1_ps(0.999F);
   __m128 chains[kChains];
-  std::fill_n(chains, kChains, factor);
+#pragma GCC unroll 12
+  for (int chain = 0; chain < kChains; ++chain) {
+    chains[chain] = _mm_set1_ps(kStarts[chain]);
+  }
   for (std::int64_t i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
     for (__m128& chain : chains) {
       chain = _mm_add_ps(_mm_mul_ps(chain, factor), factor);
     }
   }
   float sum = 0;
+#pragma GCC unroll 12
   for (const __m128& chain : chains) {
     sum += _mm_cvtss_f32(chain);
   }
@@ -35,15 +43,18 @@ __attribute__((target("sse2"))) float burn_sse2() {
 __attribute__((target("avx2,fma"))) float burn_avx2() {
   const __m256 factor = _mm256_set1_ps(0.999F);
   __m256 chains[kChains];
-  for (__m256& chain : chains) {
-    chain = factor;
+#pragma GCC unroll 12
+  for (int chain = 0; chain < kChains; ++chain) {
+    chains[chain] = _mm256_set1_ps(kStarts[chain]);
   }
   for (std::int64_t i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
     for (__m256& chain : chains) {
       chain = _mm256_fmadd_ps(chain, factor, factor);
     }
   }
   float sum = 0;
+#pragma GCC unroll 12
   for (const __m256& chain : chains) {
     sum += _mm256_cvtss_f32(chain);
   }
@@ -53,15 +64,18 @@ __attribute__((target("avx2,fma"))) float burn_avx2() {
 __attribute__((target("avx512f"))) float burn_avx512() {
   const __m512 factor = _mm512_set1_ps(0.999F);
   __m512 chains[kChains];
-  for (__m512& chain : chains) {
-    chain = factor;
+#pragma GCC unroll 12
+  for (int chain = 0; chain < kChains; ++chain) {
+    chains[chain] = _mm512_set1_ps(kStarts[chain]);
   }
   for (std::int64_t i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
     for (__m512& chain : chains) {
       chain = _mm512_fmadd_ps(chain, factor, factor);
     }
   }
   float sum = 0;
+#pragma GCC unroll 12
   for (const __m512& chain : chains) {
     sum += _mm512_cvtss_f32(chain);
   }
@@ -86,24 +100,26 @@ Burner widest() {
 }  // namespace
 
 double measure_peak_flops() {
+  using Clock = std::chrono::steady_clock;
   const Burner burner = widest();
-  const int threads = omp_get_max_threads();
-  double best = 0;
-  float sink = 0;
-  const auto begin = std::chrono::steady_clock::now();
-  do {
-    const auto start = std::chrono::steady_clock::now();
-#pragma omp parallel for reduction(+ : sink) schedule(static)
-    for (int thread = 0; thread < threads; ++thread) {
+  const double operations = 2.0 * kRounds * kChains * burner.lanes;
+  double sum = 0;
+  // All cores burn at once, since that lowers their clocks, but each keeps its own best time.
+#pragma omp parallel reduction(+ : sum)
+  {
+    double best = 0;
+    float sink = 0;
+    const auto begin = Clock::now();
+    do {
+      const auto start = Clock::now();
       sink += burner.run();
-    }
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const double operations = 2.0 * kRounds * kChains * burner.lanes * threads;
-    best = std::max(best, operations / seconds);
-  } while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(50));
-  // The sum is finite; using it keeps the work from being removed.
-  return sink > 0 ? best : 0;
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      best = std::max(best, operations / seconds);
+    } while (Clock::now() - begin < std::chrono::milliseconds(50));
+    // The sinks are positive; using them keeps the work from being removed.
+    sum += sink > 0 ? best : 0;
+  }
+  return sum;
 }
 
 }  // namespace longtune
