@@ -1,6 +1,10 @@
+#include <omp.h>
+
 #include <algorithm>
+#include <cstring>
 #include <numbers>
 
+#include "base/bytes.h"
 #include "ops/attention.h"
 #include "ops/cpu/attention_rows.h"
 
@@ -9,39 +13,61 @@ namespace {
 
 // Detached history wants dq alone, so its pages are one more loop of each block of queries. Live
 // pages want dq, dk and dv from the same five products. Their tasks are pairs of a query unit i and
-// a key unit j; in round r run all pairs with j = (i + r) mod n, so that no two tasks of a round
-// touch the same sums, and every sum grows in the order of the rounds, whatever the threads.
+// a key unit j; in round r run all pairs with i + j = r, so that no two tasks of a round touch the
+// same sums. Every dq then grows in the order of its keys and every dk and dv in the order of the
+// queries, from where the task before left it: neither threads nor the size of units matter.
 
-constexpr std::int64_t kMaxUnitPages = 2;
+// Pages of one key unit: each serves the queries that were gathered for the first.
+constexpr std::int64_t kUnitPages = 2;
 
 // The memory of one thread, sliced.
 struct Scratch {
-  float* q;       // (64, padded D)
-  float* dout;    // (64, padded D)
+  float* rows;    // (64, padded D)
+  float* q;       // (padded D / 16, 64, 16)
+  float* dout;    // (padded D / 16, 64, 16)
   float* q_t;     // (panels, D, 16)
   float* dout_t;  // (panels, D, 16)
   float* dq_t;    // (panels, D, 16)
   float* lse;     // (64)
   float* delta;   // (64)
   float* wide;    // (pages, 2, 64, D)
-  float* dk;      // (pages, 64, padded D)
-  float* dv;      // (pages, 64, padded D)
+  float* dk;      // (pages, padded D / 16, 64, 16)
+  float* dv;      // (pages, padded D / 16, 64, 16)
 
   explicit Scratch(std::int64_t D) {
-    const std::int64_t rows = kBlockRows * padded_dimension(D);
+    const std::int64_t tile = kBlockRows * padded_dimension(D);
     static_assert(kBlockRows == kPageTokens);
-    q = thread_scratch((5 + 4 * kMaxUnitPages) * rows + 2 * kBlockRows);
-    dout = q + rows;
-    q_t = dout + rows;
-    dout_t = q_t + rows;
-    dq_t = dout_t + rows;
-    wide = dq_t + rows;
-    dk = wide + 2 * kMaxUnitPages * rows;
-    dv = dk + kMaxUnitPages * rows;
-    lse = dv + kMaxUnitPages * rows;
+    rows = thread_scratch((6 + 4 * kUnitPages) * tile + 2 * kBlockRows);
+    q = rows + tile;
+    dout = q + tile;
+    q_t = dout + tile;
+    dout_t = q_t + tile;
+    dq_t = dout_t + tile;
+    wide = dq_t + tile;
+    dk = wide + 2 * kUnitPages * tile;
+    dv = dk + kUnitPages * tile;
+    lse = dv + kUnitPages * tile;
     delta = lse + kBlockRows;
   }
 };
+
+// Between a row of D values and its place in column panels (padded D / 16, 64, 16).
+
+void split_row(const float* row, std::int64_t D, float* panels) {
+  std::int64_t d = 0;
+  for (; d + kPanelRows <= D; d += kPanelRows) {
+    std::memcpy(panels + d * kBlockRows, row + d, kPanelRows * sizeof(float));
+  }
+  std::copy_n(row + d, D - d, panels + d * kBlockRows);
+}
+
+void join_row(const float* panels, std::int64_t D, float* row) {
+  std::int64_t d = 0;
+  for (; d + kPanelRows <= D; d += kPanelRows) {
+    std::memcpy(row + d, panels + d * kBlockRows, kPanelRows * sizeof(float));
+  }
+  std::copy_n(panels + d * kBlockRows, D - d, row + d);
+}
 
 struct Pass {
   const AttentionBackward& args;
@@ -49,25 +75,49 @@ struct Pass {
   QuerySet set;
   std::int64_t width = padded_dimension(set.kv.D);
 
-  // Gathers and transposes what the tiles need of a block of up to 64 rows; dq becomes zero.
-  void load_block(const QueryBlock& block, const Scratch& scratch) const {
+  enum class Want : std::uint8_t { kQueryGradients, kAllGradients };
+
+  // Gathers the rows of x and lays them out as tiles need them: transposed, and in column panels
+  // where keys want gradients.
+  void load_rows(const QueryBlock& block,
+                 const ConstTensorView& x,
+                 float factor,
+                 float* rows,
+                 float* transposed,
+                 float* panels) const {
+    const std::int64_t D = set.kv.D;
+    const std::int64_t padded_rows = panels_of(block.rows) * kPanelRows;
+    gather_rows(set, block, x, rows);
+    for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
+      tiles.transpose(rows + row * width, width, D, factor, transposed + row * D);
+    }
+    if (panels != nullptr) {
+      for (std::int64_t row = 0; row < padded_rows; ++row) {
+        split_row(rows + row * width, width, panels + row * kPanelRows);
+      }
+    }
+  }
+
+  // Readies what the tiles need of a block of up to 64 rows. dq begins at zero with the history,
+  // and goes on from there with the live pages, which want all gradients.
+  void load_block(const QueryBlock& block, const Scratch& scratch, Want want) const {
     const std::int64_t D = set.kv.D;
     const std::int64_t padded_rows = panels_of(block.rows) * kPanelRows;
     const float factor = args.scale * std::numbers::log2e_v<float>;
-    gather_rows(set, block, args.q, scratch.q);
-    gather_rows(set, block, args.dout, scratch.dout);
-    for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
-      tiles.transpose(scratch.q + row * width, width, D, factor, scratch.q_t + row * D);
-      tiles.transpose(scratch.dout + row * width, width, D, 1.0F, scratch.dout_t + row * D);
+    const bool all = want == Want::kAllGradients;
+    load_rows(block, args.q, factor, scratch.rows, scratch.q_t, all ? scratch.q : nullptr);
+    load_rows(block, args.dout, 1.0F, scratch.rows, scratch.dout_t, all ? scratch.dout : nullptr);
+    if (all) {
+      load_rows(block, args.dq_sum, 1.0F, scratch.rows, scratch.dq_t, nullptr);
+    } else {
+      std::fill_n(scratch.dq_t, padded_rows * D, 0.0F);
     }
-    std::fill_n(scratch.dq_t, padded_rows * D, 0.0F);
     std::fill_n(scratch.lse, kBlockRows, kNoRow);
     std::fill_n(scratch.delta, kBlockRows, 0.0F);
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-      const auto [t, h] = query_row(set, block, row);
+    for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
       scratch.lse[row] = args.lse.as<float>()[h * set.T + t] * std::numbers::log2e_v<float>;
       scratch.delta[row] = args.delta.as<float>()[h * set.T + t];
-    }
+    });
   }
 
   [[nodiscard]] BackwardTile tile_of(const QueryBlock& block, const Scratch& scratch) const {
@@ -81,32 +131,26 @@ struct Pass {
             .scale = args.scale};
   }
 
-  // Adds the block's dq to the sums, or begins them with it.
-  void store_dq(const QueryBlock& block, const Scratch& scratch, bool add) const {
+  void store_dq(const QueryBlock& block, const Scratch& scratch) const {
     const std::int64_t D = set.kv.D;
     for (std::int64_t row = 0; row < block.rows; row += kPanelRows) {
-      tiles.untranspose(scratch.dq_t + row * D, D, scratch.q + row * width, width);
+      tiles.untranspose(scratch.dq_t + row * D, D, scratch.rows + row * width, width);
     }
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-      const auto [t, h] = query_row(set, block, row);
-      const float* source = scratch.q + row * width;
-      float* target = args.dq_sum.as<float>() + (t * set.Hq + h) * D;
-      for (std::int64_t d = 0; d < D; ++d) {
-        target[d] = add ? target[d] + source[d] : source[d];
-      }
-    }
+    for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
+      std::copy_n(scratch.rows + row * width, D, args.dq_sum.as<float>() + (t * set.Hq + h) * D);
+    });
   }
 
   // dq of one block from the pages before the live ones.
   void history_block(const QueryBlock& block) const {
     const Scratch scratch(set.kv.D);
-    load_block(block, scratch);
+    load_block(block, scratch, Want::kQueryGradients);
     BackwardTile tile = tile_of(block, scratch);
     for (std::int64_t page = 0; page < args.live_begin / kPageTokens; ++page) {
       tile.tile = load_tile(set, tiles, block.kv_head, page, scratch.wide);
       tiles.backward(tile);
     }
-    store_dq(block, scratch, false);
+    store_dq(block, scratch);
   }
 
   enum class Copy : std::uint8_t { kLoad, kStore };
@@ -121,12 +165,8 @@ struct Pass {
                   std::int64_t first_page,
                   const std::vector<KeyTile>& pages,
                   const Scratch& scratch) const;
-  void live_pair(const QueryBlock& unit, std::int64_t first_page, std::int64_t pages) const;
+  void live_pair(const QueryBlock& unit, std::int64_t first_page) const;
 };
-
-void copy_row(float* target, const float* source, std::int64_t count) {
-  std::copy_n(source, count, target);
-}
 
 void Pass::copy_gradients(std::int64_t kv_head,
                           std::int64_t page,
@@ -134,19 +174,19 @@ void Pass::copy_gradients(std::int64_t kv_head,
                           const Scratch& scratch,
                           Copy copy) const {
   const std::int64_t D = set.kv.D;
-  const std::int64_t slot = page % kMaxUnitPages;
+  const std::int64_t slot = page % kUnitPages;
   const std::int64_t token = page * kPageTokens - args.live_begin;
   for (std::int64_t j = 0; j < tile.count; ++j) {
     const std::int64_t row = ((token + j) * set.kv.Hkv + kv_head) * D;
-    const std::int64_t scratch_row = (slot * kPageTokens + j) * width;
+    const std::int64_t place = slot * kPageTokens * width + j * kPanelRows;
     float* dk = args.dk.as<float>() + row;
     float* dv = args.dv.as<float>() + row;
     if (copy == Copy::kLoad) {
-      copy_row(scratch.dk + scratch_row, dk, D);
-      copy_row(scratch.dv + scratch_row, dv, D);
+      split_row(dk, D, scratch.dk + place);
+      split_row(dv, D, scratch.dv + place);
     } else {
-      copy_row(dk, scratch.dk + scratch_row, D);
-      copy_row(dv, scratch.dv + scratch_row, D);
+      join_row(scratch.dk + place, D, dk);
+      join_row(scratch.dv + place, D, dv);
     }
   }
 }
@@ -157,13 +197,13 @@ void Pass::live_block(const QueryBlock& block,
                       const Scratch& scratch) const {
   std::uint64_t seen[kBlockRows];
   causal_bits(set, block, seen);
-  load_block(block, scratch);
+  load_block(block, scratch, Want::kAllGradients);
   BackwardTile tile = tile_of(block, scratch);
   tile.q = scratch.q;
   tile.dout = scratch.dout;
   std::int64_t page = first_page;
   for (const KeyTile& keys : pages) {
-    const std::int64_t slot = page % kMaxUnitPages;
+    const std::int64_t slot = page % kUnitPages;
     tile.tile = keys;
     tile.dk = scratch.dk + slot * kPageTokens * width;
     tile.dv = scratch.dv + slot * kPageTokens * width;
@@ -171,16 +211,15 @@ void Pass::live_block(const QueryBlock& block,
     tiles.backward(tile);
     ++page;
   }
-  store_dq(block, scratch, true);
+  store_dq(block, scratch);
 }
 
-void Pass::live_pair(const QueryBlock& unit, std::int64_t first_page, std::int64_t count) const {
+void Pass::live_pair(const QueryBlock& unit, std::int64_t first_page) const {
   const Scratch scratch(set.kv.D);
-  const std::int64_t end_page = std::min(first_page + count, unit.page + 1);
+  const std::int64_t end_page = std::min(first_page + kUnitPages, unit.page + 1);
   std::vector<KeyTile> pages;
-  std::fill_n(scratch.dk, 2 * kMaxUnitPages * kPageTokens * width, 0.0F);
   for (std::int64_t page = first_page; page < end_page; ++page) {
-    float* wide = scratch.wide + page % kMaxUnitPages * 2 * kPageTokens * set.kv.D;
+    float* wide = scratch.wide + page % kUnitPages * 2 * kPageTokens * set.kv.D;
     pages.push_back(load_tile(set, tiles, unit.kv_head, page, wide));
     copy_gradients(unit.kv_head, page, pages.back(), scratch, Copy::kLoad);
   }
@@ -242,45 +281,42 @@ void history_pass(const Pass& pass) {
   }
 }
 
-// How large units are follows from the shapes alone, since the order of sums does: whole pages of
-// queries against two pages of keys where that makes tasks enough for many threads, smaller ones
-// where not.
-struct Units {
-  std::vector<QueryBlock> queries;  ///< of every KV head alike
-  std::int64_t key_pages;           ///< of one key unit
-  std::int64_t keys;                ///< units
-
-  explicit Units(const Pass& pass) {
-    const QuerySet& set = pass.set;
-    const std::int64_t query_pages = set.end_page() - set.first_page();
-    const bool many = query_pages * set.kv.Hkv >= 16;
-    key_pages = many ? kMaxUnitPages : 1;
-    const std::int64_t rows = many ? kPageTokens * set.group() : kBlockRows;
+// The query units of a KV head: whole pages, since what a task loads then serves the most, or parts
+// of them where a round would have too few tasks for the threads.
+std::vector<QueryBlock> query_units(const QuerySet& set) {
+  const std::int64_t page_rows = kPageTokens * set.group();
+  std::vector<QueryBlock> units;
+  for (std::int64_t parts = 1; parts <= page_rows / kBlockRows; parts *= 2) {
+    const std::int64_t rows = round_up((page_rows + parts - 1) / parts, kBlockRows);
+    units.clear();
     for (std::int64_t page = set.first_page(); page < set.end_page(); ++page) {
-      append_blocks(set, 0, page, rows, queries);
+      append_blocks(set, 0, page, rows, units);
     }
-    const std::int64_t live_pages = set.end_page() - pass.args.live_begin / kPageTokens;
-    keys = (live_pages + key_pages - 1) / key_pages;
+    const std::int64_t widest_round = static_cast<std::int64_t>(units.size() + 1) / 2 * set.kv.Hkv;
+    if (widest_round >= 2 * omp_get_max_threads()) {
+      break;
+    }
   }
-};
+  return units;
+}
 
 void live_pass(const Pass& pass) {
-  const Units units(pass);
+  const std::vector<QueryBlock> units = query_units(pass.set);
   const std::int64_t Hkv = pass.set.kv.Hkv;
-  const auto query_units = static_cast<std::int64_t>(units.queries.size());
-  const std::int64_t rounds = std::max(query_units, units.keys);
+  const auto queries = static_cast<std::int64_t>(units.size());
   const std::int64_t first_page = pass.args.live_begin / kPageTokens;
+  const std::int64_t keys = (pass.set.end_page() - first_page + kUnitPages - 1) / kUnitPages;
 #pragma omp parallel
-  for (std::int64_t round = 0; round < rounds; ++round) {
+  for (std::int64_t round = 0; round < queries + keys - 1; ++round) {
+    const std::int64_t first = std::max<std::int64_t>(0, round - keys + 1);
+    const std::int64_t end = std::min(queries, round + 1);
 #pragma omp for schedule(dynamic, 1)
-    for (std::int64_t task = 0; task < query_units * Hkv; ++task) {
-      const std::int64_t i = task / Hkv;
-      const std::int64_t j = (i + round) % rounds;
-      QueryBlock unit = units.queries[static_cast<std::size_t>(i)];
+    for (std::int64_t task = 0; task < (end - first) * Hkv; ++task) {
+      QueryBlock unit = units[static_cast<std::size_t>(first + task / Hkv)];
       unit.kv_head = task % Hkv;
-      const std::int64_t page = first_page + j * units.key_pages;
-      if (j < units.keys && page <= unit.page) {
-        pass.live_pair(unit, page, units.key_pages);
+      const std::int64_t page = first_page + (round - first - task / Hkv) * kUnitPages;
+      if (page <= unit.page) {
+        pass.live_pair(unit, page);
       }
     }
   }

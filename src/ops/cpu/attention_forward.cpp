@@ -40,8 +40,7 @@ void write_rows(const AttentionForward& args,
                 const Scratch& scratch) {
   const std::int64_t D = set.kv.D;
   const std::int64_t width = padded_dimension(D);
-  for (std::int64_t row = 0; row < block.rows; ++row) {
-    const auto [t, h] = query_row(set, block, row);
+  for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
     const float sum = scratch.sum[row];
     args.lse.as<float>()[h * set.T + t] =
         (scratch.highest[row] + std::log2(sum)) * std::numbers::ln2_v<float>;
@@ -52,7 +51,7 @@ void write_rows(const AttentionForward& args,
     for (std::int64_t d = 0; d < D; ++d) {
       target[d] = Float(source[d] * inverse);
     }
-  }
+  });
 }
 
 void forward_block(const AttentionForward& args,

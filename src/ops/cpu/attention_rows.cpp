@@ -12,13 +12,6 @@ std::int64_t QuerySet::rows_of(std::int64_t page) const {
   return (std::min(end(), (page + 1) * kPageTokens) - first_of(page)) * group();
 }
 
-QueryRow query_row(const QuerySet& set, const QueryBlock& block, std::int64_t row) {
-  const std::int64_t G = set.group();
-  const std::int64_t in_page = block.first + row;
-  return {.t = set.first_of(block.page) - set.first_position + in_page / G,
-          .h = block.kv_head * G + in_page % G};
-}
-
 void append_blocks(const QuerySet& set,
                    std::int64_t kv_head,
                    std::int64_t page,
@@ -40,26 +33,27 @@ void gather_rows(const QuerySet& set,
   std::fill_n(
       rows + block.rows * width, (panels_of(block.rows) * kPanelRows - block.rows) * width, 0.0F);
   with_float_type(x.dtype, [&]<class Float>(Float*) {
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-      const auto [t, h] = query_row(set, block, row);
+    for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
       const auto* source = x.as<Float>() + (t * set.Hq + h) * D;
       float* target = rows + row * width;
 #pragma omp simd
       for (std::int64_t d = 0; d < D; ++d) {
         target[d] = static_cast<float>(source[d]);
       }
-      std::fill_n(target + D, width - D, 0.0F);
-    }
+      for (std::int64_t d = D; d < width; ++d) {
+        target[d] = 0;
+      }
+    });
   });
 }
 
 void causal_bits(const QuerySet& set, const QueryBlock& block, std::uint64_t* seen) {
   const std::int64_t base = block.page * kPageTokens;
   std::fill_n(seen, panels_of(block.rows) * kPanelRows, std::uint64_t{1});
-  for (std::int64_t row = 0; row < block.rows; ++row) {
-    const std::int64_t last = set.first_position + query_row(set, block, row).t - base;
+  for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t) {
+    const std::int64_t last = set.first_position + t - base;
     seen[row] = ~std::uint64_t{0} >> (kPageTokens - 1 - last);
-  }
+  });
 }
 
 KeyTile load_tile(const QuerySet& set,

@@ -44,13 +44,21 @@ struct QuerySet {
   [[nodiscard]] std::int64_t rows_of(std::int64_t page) const;
 };
 
-/// Where a row of a block stands.
-struct QueryRow {
-  std::int64_t t = 0;
-  std::int64_t h = 0;
-};
-
-[[nodiscard]] QueryRow query_row(const QuerySet& set, const QueryBlock& block, std::int64_t row);
+/// Calls body(row, t, h) for the rows of a block in order.
+template <class Body>
+void for_each_row(const QuerySet& set, const QueryBlock& block, Body&& body) {
+  const std::int64_t G = set.group();
+  const std::int64_t first_head = block.kv_head * G;
+  std::int64_t t = set.first_of(block.page) - set.first_position + block.first / G;
+  std::int64_t g = block.first % G;
+  for (std::int64_t row = 0; row < block.rows; ++row) {
+    body(row, t, first_head + g);
+    if (++g == G) {
+      g = 0;
+      ++t;
+    }
+  }
+}
 
 /// The blocks of `rows` rows (the last of a page may have fewer) of one KV head in a page, in
 /// order.

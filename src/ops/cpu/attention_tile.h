@@ -60,10 +60,11 @@ struct BackwardTile {
   const std::uint64_t* seen = nullptr;  ///< (panels * 16), as in ForwardTile
 
   /// For tiles whose keys and values want gradients; null for detached history.
-  float* dk = nullptr;          ///< (count, padded D), added to
-  float* dv = nullptr;          ///< (count, padded D), added to
-  const float* q = nullptr;     ///< (panels * 16, padded D), zeros as padding
-  const float* dout = nullptr;  ///< (panels * 16, padded D), zeros as padding
+  float* dk = nullptr;          ///< (padded D / 16, 64, 16): column panels of (64, D); added to
+  float* dv = nullptr;          ///< likewise
+  const float* q = nullptr;     ///< (padded D / 16, 64, 16): column panels of (64, D), unscaled,
+                                ///< zeros as padding
+  const float* dout = nullptr;  ///< likewise
 };
 
 /// The log-sum-exp of a row that is only padding: its probabilities are zero.

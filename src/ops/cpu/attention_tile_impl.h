@@ -54,54 +54,60 @@ inline Vector multiply_add(Vector a, Vector b, Vector c) {
 }
 #endif
 
-// c[m][n] (+)= sum_k a[m * a_row + k * a_step] * b[k * b_row + n] for n < 16, in order of k.
+// c[m][n] (+)= sum over panels p, then steps k, of
+//
+//     a[p * a_panel + m * a_row + k * a_step] * b[(p * steps + k) * 16 + n]        n < 16
+//
+// c and b are panels of contiguous rows of 16: wider strides would crowd a few sets of the cache.
 struct Product {
   float* c;
-  std::int64_t c_row;
   const float* a;
   std::int64_t a_row;
   std::int64_t a_step;
   const float* b;
-  std::int64_t b_row;
   std::int64_t rows;
   std::int64_t steps;
+  std::int64_t panels = 1;
+  std::int64_t a_panel = 0;
 };
 
 template <int Rows, bool kAdd>
 inline void product_rows(const Product& p, std::int64_t first) {
   Vector sums[Rows][kVectors];
-  float* c = p.c + first * p.c_row;
+  float* c = p.c + first * kPanelRows;
 #pragma GCC unroll 16
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 16
     for (int n = 0; n < kVectors; ++n) {
-      sums[m][n] = kAdd ? load(c + m * p.c_row + n * kLanes) : Vector{};
+      sums[m][n] = kAdd ? load(c + m * kPanelRows + n * kLanes) : Vector{};
     }
   }
-  const float* a = p.a + first * p.a_row;
   const float* b = p.b;
-  for (std::int64_t k = 0; k < p.steps; ++k) {
-    Vector right[kVectors];
-#pragma GCC unroll 16
-    for (int n = 0; n < kVectors; ++n) {
-      right[n] = load(b + n * kLanes);
-    }
-#pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-      const Vector left = spread(a[m * p.a_row]);
+  for (std::int64_t panel = 0; panel < p.panels; ++panel) {
+    const float* a = p.a + first * p.a_row + panel * p.a_panel;
+    for (std::int64_t k = 0; k < p.steps; ++k) {
+      Vector right[kVectors];
 #pragma GCC unroll 16
       for (int n = 0; n < kVectors; ++n) {
-        sums[m][n] = multiply_add(left, right[n], sums[m][n]);
+        right[n] = load(b + n * kLanes);
       }
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+        const Vector left = spread(a[m * p.a_row]);
+#pragma GCC unroll 16
+        for (int n = 0; n < kVectors; ++n) {
+          sums[m][n] = multiply_add(left, right[n], sums[m][n]);
+        }
+      }
+      a += p.a_step;
+      b += kPanelRows;
     }
-    a += p.a_step;
-    b += p.b_row;
   }
 #pragma GCC unroll 16
   for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 16
     for (int n = 0; n < kVectors; ++n) {
-      store(c + m * p.c_row + n * kLanes, sums[m][n]);
+      store(c + m * kPanelRows + n * kLanes, sums[m][n]);
     }
   }
 }
@@ -163,7 +169,7 @@ std::int64_t seen_end(const std::uint64_t* seen, std::int64_t rows, std::int64_t
 }
 
 // Scores (count, 16) of keys that a row does not see become minus infinity.
-void hide(float* scores, std::int64_t row, std::int64_t count, const std::uint64_t* seen) {
+void hide(float* scores, std::int64_t count, const std::uint64_t* seen) {
   constexpr float kHidden = -__builtin_inff();
   for (int n = 0; n < kVectors; ++n) {
     for (std::int64_t half = 0; half * 32 < count; ++half) {
@@ -173,7 +179,7 @@ void hide(float* scores, std::int64_t row, std::int64_t count, const std::uint64
       }
       const std::int64_t end = count - half * 32 < 32 ? count - half * 32 : 32;
       for (std::int64_t j = 0; j < end; ++j) {
-        float* score = scores + (half * 32 + j) * row + n * kLanes;
+        float* score = scores + (half * 32 + j) * kPanelRows + n * kLanes;
         const auto sign = reinterpret_cast<IntVector>(reinterpret_cast<UintVector>(bits)
                                                       << static_cast<std::uint32_t>(31 - j));
         store(score, sign < 0 ? load(score) : spread(kHidden));
@@ -240,16 +246,14 @@ void forward_tile(const ForwardTile& args) {
   const std::int64_t count = seen_end(seen, kPanelRows, tile.count);
   alignas(64) float scores[kTileKeys * kPanelRows];
   product<false>({.c = scores,
-                  .c_row = kPanelRows,
                   .a = tile.keys,
                   .a_row = D,
                   .a_step = 1,
                   .b = panel.q_t,
-                  .b_row = kPanelRows,
                   .rows = count,
                   .steps = D});
   if (seen != nullptr) {
-    hide(scores, kPanelRows, count, seen);
+    hide(scores, count, seen);
   }
   alignas(64) float factor[kPanelRows];
   bool moved = false;
@@ -262,12 +266,10 @@ void forward_tile(const ForwardTile& args) {
     rescale(panel.out_t, D, factor);
   }
   product<true>({.c = panel.out_t,
-                 .c_row = kPanelRows,
                  .a = tile.values,
                  .a_row = 1,
                  .a_step = D,
                  .b = scores,
-                 .b_row = kPanelRows,
                  .rows = D,
                  .steps = count});
 }
@@ -284,8 +286,8 @@ void score_gradients(float* scores,
     const Vector delta_n = load(delta + n * kLanes);
     const Vector scale_n = spread(scale);
     for (std::int64_t j = 0; j < count; ++j) {
-      float* score = scores + j * kBlockRows + n * kLanes;
-      float* ds = dp + j * kBlockRows + n * kLanes;
+      float* score = scores + j * kPanelRows + n * kLanes;
+      float* ds = dp + j * kPanelRows + n * kLanes;
       const Vector p = power_of_2(load(score) - lse_n);
       store(score, p);
       store(ds, (load(ds) - delta_n) * (p * scale_n));
@@ -293,28 +295,23 @@ void score_gradients(float* scores,
   }
 }
 
+// p and ds: (panels, 64, 16).
 void key_gradients(const BackwardTile& args, std::int64_t count, const float* p, const float* ds) {
-  const std::int64_t width = padded_dimension(args.D);
-  Product key{.c = args.dk,
-              .c_row = width,
-              .a = ds,
-              .a_row = kBlockRows,
-              .a_step = 1,
-              .b = args.q,
-              .b_row = width,
-              .rows = count,
-              .steps = args.panels * kPanelRows};
-  Product value = key;
-  value.c = args.dv;
-  value.a = p;
-  value.b = args.dout;
-  for (std::int64_t d = 0; d < width; d += kPanelRows) {
-    product<true>(key);
-    product<true>(value);
-    for (Product* product : {&key, &value}) {
-      product->c += kPanelRows;
-      product->b += kPanelRows;
-    }
+  for (std::int64_t d = 0; d < args.D; d += kPanelRows) {
+    Product gradient{.c = args.dk + d * kTileKeys,
+                     .a = ds,
+                     .a_row = kPanelRows,
+                     .a_step = 1,
+                     .b = args.q + d * kBlockRows,
+                     .rows = count,
+                     .steps = kPanelRows,
+                     .panels = args.panels,
+                     .a_panel = kTileKeys * kPanelRows};
+    product<true>(gradient);
+    gradient.c = args.dv + d * kTileKeys;
+    gradient.a = p;
+    gradient.b = args.dout + d * kBlockRows;
+    product<true>(gradient);
   }
 }
 
@@ -324,33 +321,30 @@ void backward_tile(const BackwardTile& args) {
   alignas(64) float scores[kTileKeys * kBlockRows];
   alignas(64) float dp[kTileKeys * kBlockRows];
   for (std::int64_t panel = 0; panel < args.panels; ++panel) {
-    const std::int64_t lane = panel * kPanelRows;
-    Product score{.c = scores + lane,
-                  .c_row = kBlockRows,
+    const std::int64_t row = panel * kPanelRows;
+    float* p = scores + row * kTileKeys;
+    float* ds = dp + row * kTileKeys;
+    Product score{.c = p,
                   .a = args.tile.keys,
                   .a_row = D,
                   .a_step = 1,
-                  .b = args.q_t + lane * D,
-                  .b_row = kPanelRows,
+                  .b = args.q_t + row * D,
                   .rows = count,
                   .steps = D};
     product<false>(score);
     if (args.seen != nullptr) {
-      hide(scores + lane, kBlockRows, count, args.seen + lane);
+      hide(p, count, args.seen + row);
     }
-    score.c = dp + lane;
+    score.c = ds;
     score.a = args.tile.values;
-    score.b = args.dout_t + lane * D;
+    score.b = args.dout_t + row * D;
     product<false>(score);
-    score_gradients(
-        scores + lane, dp + lane, count, args.lse + lane, args.delta + lane, args.scale);
-    product<true>({.c = args.dq_t + lane * D,
-                   .c_row = kPanelRows,
+    score_gradients(p, ds, count, args.lse + row, args.delta + row, args.scale);
+    product<true>({.c = args.dq_t + row * D,
                    .a = args.tile.keys,
                    .a_row = 1,
                    .a_step = D,
-                   .b = dp + lane,
-                   .b_row = kBlockRows,
+                   .b = ds,
                    .rows = D,
                    .steps = count});
   }
@@ -439,10 +433,16 @@ void untranspose(const float* panel, std::int64_t D, float* rows, std::int64_t s
 }
 
 void widen(const std::uint16_t* bits, std::int64_t count, float* values) {
-  auto* words = reinterpret_cast<std::uint32_t __attribute__((may_alias))*>(values);
-#pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) {
-    words[i] = static_cast<std::uint32_t>(bits[i]) << 16U;
+  std::int64_t i = 0;
+#if defined(__AVX2__) && defined(__FMA__)
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + i));
+    store(values + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16)));
+  }
+#endif
+  for (; i < count; ++i) {
+    const std::uint32_t word = static_cast<std::uint32_t>(bits[i]) << 16U;
+    __builtin_memcpy(values + i, &word, sizeof word);
   }
 }
 
