@@ -23,10 +23,11 @@ seeds() {
 
 seeds safetensors tests/goldens/models/*/adapter*/adapter_model.safetensors
 seeds gguf tests/goldens/models/*/model.gguf
+seeds hf_config tests/goldens/models/*/config.json
 seeds tokenizer_json tests/goldens/models/*/tokenizer.json
 seeds jsonl tests/fuzz/seeds/jsonl/*
 
-fuzzers=(safetensors gguf tokenizer_json jsonl)
+fuzzers=(safetensors gguf hf_config tokenizer_json jsonl)
 share=$((seconds / ${#fuzzers[@]}))
 for name in "${fuzzers[@]}"; do
   log=build/fuzz/$name.log
