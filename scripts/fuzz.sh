@@ -21,8 +21,8 @@ seeds() {
   done
 }
 
-seeds safetensors tests/goldens/models/*/adapter*/adapter_model.safetensors
-seeds gguf tests/goldens/models/*/model.gguf
+seeds safetensors tests/fuzz/seeds/safetensors/* tests/goldens/models/*/adapter*/adapter_model.safetensors
+seeds gguf tests/fuzz/seeds/gguf/* tests/goldens/models/*/model.gguf
 seeds hf_config tests/goldens/models/*/config.json
 seeds tokenizer_json tests/goldens/models/*/tokenizer.json
 seeds jsonl tests/fuzz/seeds/jsonl/*
