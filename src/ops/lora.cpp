@@ -37,7 +37,9 @@ void check_dropout(const Dropout& dropout) {
 void lora_forward(const LoraForward& args) {
   const Argument x = {"x", args.x};
   const auto [T, N, K, R] = check_adapter(args.a, args.b, x);
-  expect("lora", {"y", args.y}, x, args.x.dtype, {T, N});
+  if (args.y) {
+    expect("lora", {"y", args.y}, x, args.x.dtype, {T, N});
+  }
   expect("lora", {"u", args.u}, x, DType::kF32, {T, R});
   check_dropout(args.dropout);
   const OperationScope scope;

@@ -17,7 +17,7 @@ struct Dropout {
 ///
 ///     u = dropout(x) A^T            y += scale * u B^T
 struct LoraForward {
-  TensorView y;       ///< (T, N) f32 or bf16, added to
+  TensorView y;       ///< (T, N) f32 or bf16, added to; optional: without it only u is made
   TensorView u;       ///< (T, R) f32; kept for the backward pass
   ConstTensorView x;  ///< (T, K), dtype of y
   ConstTensorView a;  ///< (R, K) f32

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "ops/kv_pages.h"
 
 namespace longtune {
@@ -13,7 +14,14 @@ bool would_fit(const ModelSource& source,
                const TrainOptions& options,
                std::int64_t data_bytes,
                const Budgets& budgets) {
-  return fits(Trainer::plan(source, options, data_bytes), budgets);
+  try {
+    return fits(Trainer::plan(source, options, data_bytes), budgets);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUnsupported) {
+      return false;  // NF4 does not take every width
+    }
+    throw;
+  }
 }
 
 }  // namespace

@@ -10,12 +10,14 @@ void lora_forward(const LoraForward& args) {
         .a_dropout = args.dropout,
         .b = as_weight(args.a),
         .b_layout = Layout::kTransposed});
-  gemm({.c = args.y,
-        .a = args.u,
-        .b = as_weight(args.b),
-        .b_layout = Layout::kTransposed,
-        .scale = args.scale,
-        .residual = args.y});
+  if (args.y) {
+    gemm({.c = args.y,
+          .a = args.u,
+          .b = as_weight(args.b),
+          .b_layout = Layout::kTransposed,
+          .scale = args.scale,
+          .residual = args.y});
+  }
 }
 
 void lora_backward(const LoraBackward& args) {

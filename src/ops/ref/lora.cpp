@@ -22,7 +22,7 @@ void add(const TensorView& view, std::int64_t index, double value) {
 void lora_forward(const LoraForward& args) {
   const auto T = args.x.dim(0);
   const auto K = args.x.dim(1);
-  const auto N = args.y.dim(1);
+  const auto N = args.b.dim(0);
   const auto R = args.a.dim(0);
   for (std::int64_t t = 0; t < T; ++t) {
     for (std::int64_t r = 0; r < R; ++r) {
@@ -32,7 +32,7 @@ void lora_forward(const LoraForward& args) {
       }
       set(args.u, t * R + r, sum);
     }
-    for (std::int64_t n = 0; n < N; ++n) {
+    for (std::int64_t n = 0; args.y && n < N; ++n) {
       double sum = 0;
       for (std::int64_t r = 0; r < R; ++r) {
         sum += get(args.u, t * R + r) * get(args.b, n * R + r);
