@@ -16,13 +16,14 @@ namespace {
 constexpr std::int64_t kLeftRows = 16 * kTileRows;     // of A, packed for one pass: stays in L2
 constexpr std::int64_t kMaxRows = 11 * kLeftRows;      // of C that a thread works on at a time
 constexpr std::int64_t kMaxCols = 16 * kTileCols;      // of C that a thread works on at a time
+constexpr std::int64_t kRowsAhead = 4;                 // of A, prefetched: runs of k are short
 constexpr std::int64_t kLeftStride = kGemmDepth + 16;  // no power of two: rows share no cache sets
 
 // One thread's working memory.
 struct Scratch {
   alignas(64) float left[kLeftRows * kLeftStride];
   float right[kGemmDepth * kMaxCols];
-  float sums[kMaxRows * kMaxCols];  // panel by panel, rows of kTileCols
+  float sums[(kMaxRows + 1) * kMaxCols];  // panel by panel, rows of kTileCols
   float rows[kTileCols * kLeftStride];
 };
 
@@ -44,6 +45,12 @@ Shape shape_of(const Gemm& args) {
 struct Part {
   std::int64_t first_row, rows, first_col, cols;
 };
+
+// From one panel of a part's sums to the next: a row more than needed, so that the panels of a row
+// share no cache sets where the rows are a power of two.
+std::int64_t panel_stride(const Part& part) {
+  return (part.rows + 1) * kTileCols;
+}
 
 struct Partition {
   std::int64_t rows, cols;  // of a part, but for those at the ends
@@ -112,6 +119,10 @@ void pack_left(const Gemm& args,
   }
   for (std::int64_t m = 0; m < part.rows; ++m) {
     const std::int64_t at = (part.first_row + m) * K + first_k;
+    const std::int64_t size = size_of(args.a.dtype);
+    for (std::int64_t line = 0; line < depth * size; line += 64) {
+      __builtin_prefetch(args.a.data + (at + kRowsAhead * K) * size + line);
+    }
     float* to = left + m * kLeftStride;
     if (args.a.dtype == DType::kBf16) {
       kernels.widen(args.a.as<BFloat16>() + at, depth, to);
@@ -187,7 +198,7 @@ void multiply_block(const Gemm& args,
     pack_left(args, kernels, pass, first_k, depth, scratch.left);
     for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
       const float* panel = scratch.right + n * depth;
-      float* sums = scratch.sums + n * part.rows + done * kTileCols;
+      float* sums = scratch.sums + n / kTileCols * panel_stride(part) + done * kTileCols;
       for (std::int64_t m = 0; m < pass.rows; m += kTileRows) {
         const std::int64_t rows = std::min(kTileRows, pass.rows - m);
         kernels.multiply[rows - 1](scratch.left + m * kLeftStride,
@@ -206,34 +217,29 @@ void finish_plain(const Gemm& args,
                   const Part& part,
                   std::int64_t N,
                   const float* sums) {
-  float mask[kTileCols];
-  GemmFinish finish{.scale = args.scale, .bf16 = args.c.dtype == DType::kBf16};
-  const std::int64_t size = size_of(args.c.dtype);
+  float mask[kMaxCols];
+  GemmFinish finish{.panel_stride = panel_stride(part),
+                    .scale = args.scale,
+                    .mask = args.mask.p > 0 ? mask : nullptr,
+                    .bias = args.bias ? args.bias.as<float>() + part.first_col : nullptr,
+                    .bf16 = args.c.dtype == DType::kBf16};
   for (std::int64_t m = 0; m < part.rows; ++m) {
-    for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
-      const std::int64_t count = std::min(kTileCols, part.cols - n);
-      const std::int64_t row = part.first_row + m;
-      const std::int64_t col = part.first_col + n;
-      if (args.mask.p > 0) {
-        dropout_factors(args.mask, row, N, col, count, mask);
-        finish.mask = mask;
-      }
-      if (args.bias) {
-        finish.bias = args.bias.as<float>() + col;
-      }
-      if (args.residual) {
-        finish.residual = args.residual.data + (row * N + col) * size;
-      }
-      finish.out = args.c.data + (row * N + col) * size;
-      kernels.finish(finish, sums + n * part.rows + m * kTileCols, count);
+    const std::int64_t row = part.first_row + m;
+    const std::int64_t at = (row * N + part.first_col) * size_of(args.c.dtype);
+    if (args.mask.p > 0) {
+      dropout_factors(args.mask, row, N, part.first_col, part.cols, mask);
     }
+    finish.sums = sums + m * kTileCols;
+    finish.residual = args.residual ? args.residual.data + at : nullptr;
+    finish.out = args.c.data + at;
+    kernels.finish(finish, part.cols);
   }
 }
 
 void finish_transposed(const Gemm& args, const Part& part, std::int64_t M, const float* sums) {
   for (std::int64_t n = 0; n < part.cols; ++n) {
     const std::int64_t at = (part.first_col + n) * M + part.first_row;
-    const float* from = sums + n / kTileCols * kTileCols * part.rows + n % kTileCols;
+    const float* from = sums + n / kTileCols * panel_stride(part) + n % kTileCols;
     auto* c = args.c.as<float>() + at;
     const auto* residual = args.residual ? args.residual.as<float>() + at : nullptr;
     for (std::int64_t m = 0; m < part.rows; ++m) {
@@ -249,7 +255,8 @@ void compute(const Gemm& args,
              const Part& part,
              Scratch& scratch) {
   if (shape.K == 0) {
-    std::fill_n(scratch.sums, part.rows * round_up(part.cols, kTileCols), 0.0F);
+    std::fill_n(
+        scratch.sums, round_up(part.cols, kTileCols) / kTileCols * panel_stride(part), 0.0F);
   }
   for (std::int64_t k = 0; k < shape.K; k += kGemmDepth) {
     const std::int64_t depth = std::min(kGemmDepth, shape.K - k);

@@ -47,11 +47,12 @@ void widen(const BFloat16* from, std::int64_t count, float* to) {
 }
 
 template <class Float>
-void finish_as(const GemmFinish& finish, const float* sums, std::int64_t count) {
+void finish_as(const GemmFinish& finish, std::int64_t count) {
   const auto* residual = reinterpret_cast<const Float*>(finish.residual);
   auto* out = reinterpret_cast<Float*>(finish.out);
   for (std::int64_t i = 0; i < count; ++i) {
-    float value = finish.scale * sums[i];
+    const float* panel = finish.sums + i / kTileCols * finish.panel_stride;
+    float value = finish.scale * panel[i % kTileCols];
     value = finish.mask == nullptr ? value : value * finish.mask[i];
     value = finish.bias == nullptr ? value : value + finish.bias[i];
     value = residual == nullptr ? value : value + static_cast<float>(residual[i]);
@@ -59,8 +60,8 @@ void finish_as(const GemmFinish& finish, const float* sums, std::int64_t count) 
   }
 }
 
-void finish(const GemmFinish& finish, const float* sums, std::int64_t count) {
-  finish.bf16 ? finish_as<BFloat16>(finish, sums, count) : finish_as<float>(finish, sums, count);
+void finish(const GemmFinish& finish, std::int64_t count) {
+  finish.bf16 ? finish_as<BFloat16>(finish, count) : finish_as<float>(finish, count);
 }
 
 }  // namespace

@@ -10,12 +10,14 @@ namespace longtune::ops::cpu {
 constexpr std::int64_t kTileRows = 6;   ///< of C, held in registers
 constexpr std::int64_t kTileCols = 16;  ///< of C, held in registers: the width of a panel of B
 
-/// How a run of at most kTileCols sums of one row becomes output:
+/// How the sums of a run of columns of one row become output:
 ///
 ///     out[i] = scale * sums[i] * mask[i] + bias[i] + residual[i]
 ///
 /// in this order of operations, each rounded to f32. Null pointers leave a term out.
 struct GemmFinish {
+  const float* sums = nullptr;  ///< kTileCols of them, then the next ones `panel_stride` later
+  std::int64_t panel_stride = 0;
   float scale = 1;
   const float* mask = nullptr;
   const float* bias = nullptr;
@@ -49,7 +51,7 @@ struct GemmKernels {
 
   void (*widen)(const BFloat16* from, std::int64_t count, float* to);
 
-  void (*finish)(const GemmFinish& finish, const float* sums, std::int64_t count);
+  void (*finish)(const GemmFinish& finish, std::int64_t count);
 };
 
 /// The table of selected_isa().

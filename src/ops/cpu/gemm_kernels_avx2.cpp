@@ -7,15 +7,18 @@ namespace longtune::ops::cpu {
 namespace {
 
 // 6 rows of two vectors make 12 sums, which hide the latency of two multiply-adds a cycle, and
-// leave registers for two vectors of B and one broadcast value of A.
+// leave registers for two vectors of B and one broadcast value of A. All loops over rows are
+// unrolled: a subscript that is not constant would keep the sums in memory.
 template <int Rows>
 void multiply(
     const float* a, std::int64_t stride, const float* b, std::int64_t depth, float* c, bool first) {
   __m256 left[Rows];
   __m256 right[Rows];
+#pragma GCC unroll 6
   for (int r = 0; r < Rows; ++r) {
     left[r] = _mm256_setzero_ps();
     right[r] = _mm256_setzero_ps();
+    _mm_prefetch(reinterpret_cast<const char*>(c + r * kTileCols), _MM_HINT_T0);
   }
   for (std::int64_t k = 0; k < depth; ++k) {
     const __m256 b_left = _mm256_loadu_ps(b + k * kTileCols);
@@ -27,6 +30,7 @@ void multiply(
       right[r] = _mm256_fmadd_ps(factor, b_right, right[r]);
     }
   }
+#pragma GCC unroll 6
   for (int r = 0; r < Rows; ++r) {
     float* to = c + r * kTileCols;
     if (!first) {
@@ -238,8 +242,11 @@ __m128i narrow_vector(__m256 values) {
   return _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1));
 }
 
-void finish_vector(const GemmFinish& finish, const float* sums, std::int64_t at) {
-  __m256 value = _mm256_mul_ps(_mm256_set1_ps(finish.scale), _mm256_loadu_ps(sums + at));
+// Columns at .. at + 8.
+[[gnu::always_inline]] inline void finish_vector(const GemmFinish& finish,
+                                                 const float* sums,
+                                                 std::int64_t at) {
+  __m256 value = _mm256_mul_ps(_mm256_set1_ps(finish.scale), _mm256_loadu_ps(sums));
   if (finish.mask != nullptr) {
     value = _mm256_mul_ps(value, _mm256_loadu_ps(finish.mask + at));
   }
@@ -262,39 +269,44 @@ void finish_vector(const GemmFinish& finish, const float* sums, std::int64_t at)
 }
 
 // The last columns take the same way, through a copy of full width.
-void finish_ragged(GemmFinish finish, const float* sums, std::int64_t count) {
+void finish_ragged(GemmFinish finish, const float* sums, std::int64_t at, std::int64_t count) {
   float mask[kTileCols] = {};
   float bias[kTileCols] = {};
   std::byte residual[4 * kTileCols] = {};
   std::byte out[4 * kTileCols];
   const auto used = static_cast<std::size_t>(count);
-  const std::size_t used_bytes = used * (finish.bf16 ? 2 : 4);
+  const std::size_t size = finish.bf16 ? 2 : 4;
+  const auto skipped = static_cast<std::size_t>(at) * size;
   if (finish.mask != nullptr) {
-    __builtin_memcpy(mask, finish.mask, used * 4);
+    __builtin_memcpy(mask, finish.mask + at, used * 4);
     finish.mask = mask;
   }
   if (finish.bias != nullptr) {
-    __builtin_memcpy(bias, finish.bias, used * 4);
+    __builtin_memcpy(bias, finish.bias + at, used * 4);
     finish.bias = bias;
   }
   if (finish.residual != nullptr) {
-    __builtin_memcpy(residual, finish.residual, used_bytes);
+    __builtin_memcpy(residual, finish.residual + skipped, used * size);
     finish.residual = residual;
   }
-  std::byte* const target = finish.out;
+  std::byte* const target = finish.out + skipped;
   finish.out = out;
   finish_vector(finish, sums, 0);
-  finish_vector(finish, sums, 8);
-  __builtin_memcpy(target, out, used_bytes);
+  finish_vector(finish, sums + 8, 8);
+  __builtin_memcpy(target, out, used * size);
 }
 
-void finish(const GemmFinish& finish, const float* sums, std::int64_t count) {
-  if (count < kTileCols) {
-    finish_ragged(finish, sums, count);
-    return;
+void finish(const GemmFinish& given, std::int64_t count) {
+  const GemmFinish finish = given;  // a copy, which the bytes written to out cannot be part of
+  const float* sums = finish.sums;
+  for (std::int64_t at = 0; at < count; at += kTileCols, sums += finish.panel_stride) {
+    if (count - at < kTileCols) {
+      finish_ragged(finish, sums, at, count - at);
+      return;
+    }
+    finish_vector(finish, sums, at);
+    finish_vector(finish, sums + 8, at + 8);
   }
-  finish_vector(finish, sums, 0);
-  finish_vector(finish, sums, 8);
 }
 
 }  // namespace

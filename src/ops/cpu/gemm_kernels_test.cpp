@@ -105,22 +105,29 @@ Float finished(float sum, float scale, float mask, float bias, Float residual) {
 
 template <class Float>
 void expect_finish(std::int64_t count) {
-  std::vector<float> sums = random_values(kTileCols, 1, 100);
+  constexpr std::int64_t kStride = 3 * kTileCols;  // from one panel's sums to the next one's
+  constexpr std::int64_t kCols = 3 * kTileCols;
+  std::vector<float> sums = random_values(3 * kStride, 1, 100);
   sums[1] = NAN;
   sums[2] = std::numeric_limits<float>::max();  // rounds to infinity in bf16
   sums[3] = -INFINITY;
-  const std::vector<float> mask = random_values(kTileCols, 2);
-  const std::vector<float> bias = random_values(kTileCols, 3);
-  const auto residual = rounded_to<Float>(random_values(kTileCols, 4));
+  const std::vector<float> mask = random_values(kCols, 2);
+  const std::vector<float> bias = random_values(kCols, 3);
+  const auto residual = rounded_to<Float>(random_values(kCols, 4));
   std::vector<Float> out = residual;  // in place
-  GemmFinish finish{.scale = 0.75F, .mask = mask.data(), .bias = bias.data()};
+  GemmFinish finish{.sums = sums.data(),
+                    .panel_stride = kStride,
+                    .scale = 0.75F,
+                    .mask = mask.data(),
+                    .bias = bias.data()};
   finish.bf16 = sizeof(Float) == 2;
   finish.out = reinterpret_cast<std::byte*>(out.data());
   finish.residual = finish.out;
-  gemm_kernels().finish(finish, sums.data(), count);
-  for (std::int64_t i = 0; i < kTileCols; ++i) {
+  gemm_kernels().finish(finish, count);
+  for (std::int64_t i = 0; i < kCols; ++i) {
+    const float sum = sums[i / kTileCols * kStride + i % kTileCols];
     const Float expected =
-        i < count ? finished(sums[i], 0.75F, mask[i], bias[i], residual[i]) : residual[i];
+        i < count ? finished(sum, 0.75F, mask[i], bias[i], residual[i]) : residual[i];
     if (std::isnan(static_cast<float>(expected))) {
       EXPECT_TRUE(std::isnan(static_cast<float>(out[i])));
     } else {
@@ -133,7 +140,7 @@ TEST(GemmKernels, FinishInPlaceAndInItsColumnsOnly) {
   for (const Isa isa : isas_here()) {
     const WithIsa with(isa);
     SCOPED_TRACE(name_of(isa));
-    for (const std::int64_t count : {1, 7, 8, 15, 16}) {
+    for (const std::int64_t count : {1, 7, 8, 15, 16, 17, 40, 48}) {
       expect_finish<float>(count);
       expect_finish<BFloat16>(count);
     }
