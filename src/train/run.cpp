@@ -61,19 +61,12 @@ class Run {
 };
 
 void Run::begin() {
-  make_directory(options_.output / "checkpoints");
+  prepare_output(options_);
   const auto existing = checkpoints_in(options_.output);
-  if (options_.resume) {
-    if (!existing.empty()) {
-      trainer_.restore(existing.back().second);
-      saved_step_ = trainer_.steps_done();
-      observer_.on_resume(saved_step_);
-    }
-  } else if (!existing.empty() || fs::exists(options_.output / "adapter_model.safetensors")) {
-    fail(ErrorCode::kInvalidArgument,
-         "train",
-         "{} holds the results of another run: name another --output, or go on with --resume",
-         options_.output.string());
+  if (options_.resume && !existing.empty()) {
+    trainer_.restore(existing.back().second);
+    saved_step_ = trainer_.steps_done();
+    observer_.on_resume(saved_step_);
   }
 }
 
@@ -115,6 +108,18 @@ void Run::finish() {
 }
 
 }  // namespace
+
+void prepare_output(const RunOptions& run) {
+  make_directory(run.output / "checkpoints");
+  const bool holds_results =
+      !checkpoints_in(run.output).empty() || fs::exists(run.output / "adapter_model.safetensors");
+  if (holds_results && !run.resume) {
+    fail(ErrorCode::kInvalidArgument,
+         "train",
+         "{} holds the results of another run: name another --output, or go on with --resume",
+         run.output.string());
+  }
+}
 
 RunResult run_training(Trainer& trainer,
                        const Dataset* held_out,

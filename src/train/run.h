@@ -21,6 +21,11 @@ struct RunOptions {
   double peak_flops = 0;   ///< the machine's measured limit, for share_of_limit; 0: not reported
 };
 
+/// Makes the output directory. Throws Error: kInvalidArgument where it holds another run's results
+/// and is not resumed, kIo where the system refuses. For callers that would know before they load
+/// a model; run_training does the same.
+void prepare_output(const RunOptions& run);
+
 /// Told what happens, on the calling thread. Every method may be left out.
 class RunObserver {
  public:

@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+
+#include "apps/command.h"
+#include "apps/options.h"
+#include "apps/plan_table.h"
+#include "apps/progress.h"
+#include "apps/text_model.h"
+#include "eval/perplexity.h"
+
+namespace longtune::cli {
+namespace {
+
+struct EvalArgs {
+  ModelArgs model;
+  MemoryArgs memory;
+  CommonArgs common;
+  std::vector<std::filesystem::path> data;
+  std::optional<std::int64_t> tokens;
+  PerplexityOptions perplexity;
+};
+
+void add_options(OptionSet& options, EvalArgs& args, std::optional<std::filesystem::path>& json) {
+  add_model_options(options, args.model);
+  add_memory_options(options, args.memory);
+  options.group("Text");
+  options.add_list({"data", "PATH...", ".txt and .md documents, .jsonl lines, or directories"},
+                   args.data);
+  options.add({"tokens", "N", "only the first N tokens of the text", "all"}, args.tokens);
+  options.add({"context", "N", "tokens of a window"}, args.perplexity.context);
+  options.add({"stride", "N", "tokens between the starts of windows", "the context"},
+              args.perplexity.stride);
+  options.add({"buckets", "LIST", "positions at which buckets begin", "0,512,1024,2048,..."},
+              args.perplexity.buckets);
+  add_common_options(options, args.common, json);
+}
+
+[[nodiscard]] std::vector<std::int32_t> read_tokens(const EvalArgs& args, const TextModel& model) {
+  std::vector<std::int32_t> tokens = read_text_tokens(args.data, model.tokenizer);
+  if (args.tokens && *args.tokens < 2) {
+    fail(ErrorCode::kInvalidArgument,
+         "options",
+         "--tokens {}: at least 2 are needed, as the first is not scored",
+         *args.tokens);
+  }
+  if (args.tokens && *args.tokens < static_cast<std::int64_t>(tokens.size())) {
+    tokens.resize(static_cast<std::size_t>(*args.tokens));
+  }
+  if (tokens.size() < 2) {
+    fail(ErrorCode::kBadInput, "data", "the text is a single token: there is nothing to score");
+  }
+  return tokens;
+}
+
+void print_result(const PerplexityResult& result) {
+  fmt::print("{:>10}{:>10}{:>10}{:>10}\n", "from", "to", "tokens", "nats");
+  for (const PerplexityResult::Bucket& bucket : result.buckets) {
+    if (bucket.tokens > 0) {
+      fmt::print(
+          "{:>10}{:>10}{:>10}{:>10.4f}\n", bucket.from, bucket.to, bucket.tokens, bucket.nats);
+    }
+  }
+  fmt::print(
+      "{} tokens: {:.4f} nats, perplexity {:.3f}\n", result.tokens, result.nats, result.perplexity);
+}
+
+[[nodiscard]] Json result_json(const PerplexityResult& result) {
+  Json json = {{"tokens", result.tokens},
+               {"nats", result.nats},
+               {"perplexity", result.perplexity},
+               {"buckets", Json::array()}};
+  for (const PerplexityResult::Bucket& bucket : result.buckets) {
+    json["buckets"].push_back({{"from", bucket.from},
+                               {"to", bucket.to},
+                               {"tokens", bucket.tokens},
+                               {"nats", bucket.nats}});
+  }
+  return json;
+}
+
+}  // namespace
+
+Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
+                            std::optional<std::filesystem::path>& json) {
+  EvalArgs args;
+  OptionSet options("eval perplexity --model PATH --data PATH... [options]",
+                    "Measures how well a text is read: nats a token and perplexity by position");
+  add_options(options, args, json);
+  if (!options.parse(arguments)) {
+    fmt::print("{}", options.help());
+    return {};
+  }
+  options.require("model");
+  options.require("data");
+  check(args.perplexity);
+  prepare(args.common, json);
+
+  const TextModel model = open_text_model(args.model.model);
+  const std::vector<std::int32_t> tokens = read_tokens(args, model);
+  SessionOptions session_options{.model = args.model.options,
+                                 .context = args.perplexity.context,
+                                 .adapter = args.model.adapter};
+  const Budgets budgets = args.memory.budgets();
+  Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
+  progress.note(plan_line(Session::plan(*model.source, session_options), budgets));
+  Session session(*model.source, session_options, budgets, [&](double share) {
+    progress.update(fmt::format("loading weights: {:.0f} %", 100 * share));
+  });
+  const PerplexityResult result = perplexity(session, tokens, args.perplexity, [&](double share) {
+    progress.update(fmt::format("reading {} tokens: {:.0f} %", tokens.size(), 100 * share));
+  });
+  progress.last(fmt::format("read {} tokens", tokens.size()));
+  print_result(result);
+  return {.result = result_json(result)};
+}
+
+}  // namespace longtune::cli

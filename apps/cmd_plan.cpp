@@ -1,0 +1,95 @@
+#include <fmt/format.h>
+
+#include "apps/command.h"
+#include "apps/options.h"
+#include "apps/plan_table.h"
+#include "base/bytes.h"
+#include "device/peak.h"
+#include "train/remedy.h"
+
+namespace longtune::cli {
+namespace {
+
+struct PlanArgs {
+  ShapeArgs shape;
+  DataArgs data;
+  CommonArgs common;
+  std::int64_t accumulate = 1;
+};
+
+/// Host memory of the data: what it holds where it is named; else a single sample's.
+[[nodiscard]] std::int64_t bytes_of_data(const PlanArgs& args) {
+  if (args.data.data.empty()) {
+    return 0;
+  }
+  const Tokenizer tokenizer = Tokenizer::load(args.shape.model.model);
+  DataOptions options;
+  options.documents.paths = args.data.data;
+  options.context = args.shape.context;
+  options.long_documents = args.data.long_documents;
+  return Dataset::load(options, text_encoder(tokenizer)).host_bytes();
+}
+
+void print_time(const ModelConfig& config, const TrainOptions& options) {
+  const double peak = measure_peak_flops();
+  fmt::print("a step of {} x {} tokens: at least {:.2g} s at this machine's {:.0f} GFLOP/s\n",
+             options.accumulate,
+             options.context,
+             step_flops(config, options) / peak,
+             peak / 1e9);
+}
+
+}  // namespace
+
+Outcome run_plan(const std::vector<std::string>& arguments,
+                 std::optional<std::filesystem::path>& json) {
+  PlanArgs args;
+  OptionSet options("plan --model PATH [options]",
+                    "Says what a training run would need, without loading weights");
+  add_shape_options(options, args.shape);
+  options.add({"accumulate", "N", "samples an optimiser step"}, args.accumulate);
+  add_data_options(options, args.data);
+  add_common_options(options, args.common, json);
+  if (!options.parse(arguments)) {
+    fmt::print("{}", options.help());
+    return {};
+  }
+  options.require("model");
+  prepare(args.common, json);
+
+  const std::unique_ptr<ModelSource> source = open_model(args.shape.model.model);
+  TrainOptions train = shape_options(options, args.shape);
+  train.accumulate = args.accumulate;
+  train.steps = 1;
+  const Budgets budgets = args.shape.memory.budgets();
+  const std::int64_t data_bytes = bytes_of_data(args);
+  const Plan plan = Trainer::plan(*source, train, data_bytes);
+  const bool has_limit = budgets.device || budgets.host;
+
+  Outcome outcome{.result = plan_json(plan, budgets)};
+  const std::int64_t longest = has_limit ? longest_context(*source, train, data_bytes, budgets) : 0;
+  outcome.result["longest_context"] = has_limit ? Json(longest) : Json(nullptr);
+  outcome.result["nearest"] = Json::array();
+  fmt::print("{}beside it, the process itself takes up to {}\n",
+             plan_table(plan, budgets),
+             format_bytes(kProcessBytes));
+  print_time(source->config(), train);
+  if (has_limit) {
+    fmt::print("longest context that fits: {} tokens\n", longest);
+  }
+  if (!fits(plan, budgets)) {
+    outcome.status = ExitStatus::kOutOfBudget;
+    outcome.result["nearest"] = nearest_settings(*source, train, data_bytes, budgets);
+    std::string remedy;
+    for (const auto& setting : outcome.result["nearest"]) {
+      remedy += (remedy.empty() ? "it fits with " : " or ") + setting.get<std::string>();
+    }
+    fmt::print(stderr,
+               "longtune: [plan] {} and does not fit; {}\n",
+               plan_line(plan, budgets),
+               remedy.empty() ? "no single setting makes it fit" : remedy);
+  }
+  return outcome;
+}
+
+}  // namespace longtune::cli

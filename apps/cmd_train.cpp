@@ -1,0 +1,271 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "apps/command.h"
+#include "apps/options.h"
+#include "apps/plan_table.h"
+#include "apps/progress.h"
+#include "apps/stop_signal.h"
+#include "apps/text_model.h"
+#include "base/bytes.h"
+#include "device/peak.h"
+#include "io/atomic_file.h"
+
+namespace longtune::cli {
+namespace {
+
+struct TrainArgs {
+  ShapeArgs shape;
+  DataArgs data;
+  std::vector<std::filesystem::path> eval_data;
+  CommonArgs common;
+  TrainOptions train;
+  RunOptions run;
+  std::int64_t steps = 0;
+  double epochs = 1;
+  Warmup warmup;
+};
+
+void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesystem::path>& json) {
+  add_shape_options(options, args.shape);
+  add_data_options(options, args.data);
+  options.add_choice({"shuffle", "HOW", "order of the samples: epoch (anew in each), none"},
+                     args.train.shuffle,
+                     {{"epoch", Shuffle::kEachEpoch}, {"none", Shuffle::kNone}});
+  options.add_list({"eval-data", "PATH...", "held-out data, read as --data is"}, args.eval_data);
+  options.add({"eval-every", "N", "steps between evaluations", "only the last"},
+              args.run.eval_every);
+  options.group("Optimiser");
+  options.add({"steps", "N", "optimiser steps", "by --epochs"}, args.steps);
+  options.add({"epochs", "X", "passes over the data"}, args.epochs);
+  options.add({"accumulate", "N", "samples an optimiser step"}, args.train.accumulate);
+  options.add({"lr", "X", "highest learning rate"}, args.train.lr);
+  options.add_choice({"schedule", "KIND", "cosine, linear, constant"},
+                     args.train.schedule,
+                     {{"cosine", ScheduleKind::kCosine},
+                      {"linear", ScheduleKind::kLinear},
+                      {"constant", ScheduleKind::kConstant}});
+  options.add({"warmup", "N|P%", "steps, or share of them, over which the rate rises"},
+              args.warmup);
+  options.add({"clip", "X", "largest gradient norm; 0: none"}, args.train.clip);
+  options.add({"weight-decay", "X", "AdamW's decay of the adapter"}, args.train.weight_decay);
+  options.add({"seed", "N", "of adapter, order and dropout"}, args.train.seed);
+  options.group("Output");
+  options.add({"output", "DIR", "where the adapter, checkpoints and metrics go"}, args.run.output);
+  options.add({"save-every", "N", "steps between checkpoints", "only the last"},
+              args.run.save_every);
+  options.add({"keep", "N", "newest checkpoints kept; 0: all"}, args.run.keep);
+  options.add({"resume", "", "go on from the newest checkpoint in --output", "", false},
+              args.run.resume);
+  add_common_options(options, args.common, json);
+}
+
+[[nodiscard]] Dataset load_data(const std::vector<std::filesystem::path>& paths,
+                                const TrainArgs& args,
+                                const TextEncoder& encoder) {
+  DataOptions options;
+  options.documents.paths = paths;
+  options.context = args.shape.context;
+  options.long_documents = args.data.long_documents;
+  return Dataset::load(options, encoder);
+}
+
+/// Steps as asked for, or as many as the epochs take.
+[[nodiscard]] std::int64_t steps_of_run(const OptionSet& options,
+                                        const TrainArgs& args,
+                                        std::int64_t samples) {
+  if (options.choose("steps", "epochs") == "steps") {
+    return args.steps;
+  }
+  if (!(args.epochs > 0 && args.epochs < 1e9)) {
+    fail(ErrorCode::kInvalidArgument, "options", "--epochs {} is not above 0", args.epochs);
+  }
+  const double per_step = static_cast<double>(std::max<std::int64_t>(1, args.train.accumulate));
+  return static_cast<std::int64_t>(
+      std::ceil(args.epochs * static_cast<double>(samples) / per_step));
+}
+
+/// The options with everything resolved that depends on the data.
+[[nodiscard]] TrainOptions resolve(const OptionSet& options,
+                                   const TrainArgs& args,
+                                   std::int64_t samples) {
+  TrainOptions train = args.train;
+  const TrainOptions shape = shape_options(options, args.shape);
+  train.model = shape.model;
+  train.lora = shape.lora;
+  train.context = shape.context;
+  train.segment = shape.segment;
+  train.steps = steps_of_run(options, args, samples);
+  train.warmup = args.warmup.steps_of(train.steps);
+  check(train);
+  return train;
+}
+
+/// Shows a run's steps and what it saves.
+class RunProgress : public RunObserver {
+ public:
+  RunProgress(const Trainer& trainer, const TrainArgs& args, double peak_flops)
+      : trainer_(trainer),
+        steps_(trainer.options().steps),
+        progress_(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose)) {
+    context_.steps = steps_;
+    context_.peak_flops = peak_flops;
+    context_.budgets = args.shape.memory.budgets();
+  }
+
+  void on_resume(std::int64_t steps_done) override {
+    progress_.note(fmt::format("resumed after step {}", steps_done));
+  }
+
+  void on_step(const StepReport& report) override {
+    seconds_ += report.seconds;
+    ++done_;
+    context_.device_bytes = trainer_.device_bytes_peak();
+    context_.host_bytes = trainer_.host_bytes_peak();
+    context_.seconds_left =
+        seconds_ / static_cast<double>(done_) * static_cast<double>(steps_ - report.step);
+    const std::string line = step_line(report, context_);
+    if (report.step == steps_) {
+      progress_.last(line);
+    } else {
+      progress_.update(line);
+    }
+  }
+
+  void on_evaluation(std::int64_t step, double nats) override {
+    progress_.note(fmt::format("step {}: held-out {:.4f} nats", step, nats));
+    held_out_nats_ = nats;
+  }
+
+  void on_checkpoint(const std::filesystem::path& directory) override {
+    progress_.note(fmt::format("saved {}", directory.string()));
+  }
+
+  [[nodiscard]] std::optional<double> held_out_nats() const { return held_out_nats_; }
+
+ private:
+  const Trainer& trainer_;
+  std::int64_t steps_;
+  Progress progress_;
+  StepContext context_;
+  double seconds_ = 0;
+  std::int64_t done_ = 0;
+  std::optional<double> held_out_nats_;
+};
+
+/// The last line of metrics.jsonl; an empty object where there is none.
+[[nodiscard]] Json last_metrics(const std::filesystem::path& output) {
+  std::ifstream file(output / "metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    last = line;
+  }
+  const Json parsed = Json::parse(last, nullptr, false);
+  return parsed.is_object() ? parsed : Json::object();
+}
+
+[[nodiscard]] Json result_json(const RunResult& result,
+                               const Trainer& trainer,
+                               const RunProgress& progress,
+                               const TrainArgs& args) {
+  Json json = last_metrics(args.run.output);
+  json["steps"] = result.steps;
+  json["tokens"] = result.tokens;
+  json["device_bytes_peak"] = trainer.device_bytes_peak();
+  json["host_bytes_peak"] = trainer.host_bytes_peak();
+  json["disk_bytes_peak"] = 0;
+  json["seconds"] = result.seconds;
+  json["output"] = args.run.output.string();
+  if (progress.held_out_nats()) {
+    json["held_out_nats"] = *progress.held_out_nats();
+  }
+  return json;
+}
+
+void describe_run(const TrainArgs& args,
+                  const TextModel& model,
+                  const Dataset& data,
+                  const std::optional<Dataset>& held_out,
+                  const TrainOptions& train,
+                  double peak_flops) {
+  if (args.common.is_quiet) {
+    return;
+  }
+  fmt::print(stderr, "data: {}\n", describe(data.summary()));
+  if (held_out) {
+    fmt::print(stderr, "held out: {}\n", describe(held_out->summary()));
+  }
+  const Plan plan = Trainer::plan(*model.source, train, data.host_bytes());
+  fmt::print(stderr, "{}", plan_table(plan, args.shape.memory.budgets()));
+  const double seconds = step_flops(model.source->config(), train) / peak_flops;
+  fmt::print(stderr,
+             "{} steps of {} x {} tokens: at least {} at this machine's {:.0f} GFLOP/s\n",
+             train.steps,
+             train.accumulate,
+             train.context,
+             duration_text(seconds * static_cast<double>(train.steps)),
+             peak_flops / 1e9);
+}
+
+}  // namespace
+
+Outcome run_train(const std::vector<std::string>& arguments,
+                  std::optional<std::filesystem::path>& json) {
+  TrainArgs args;
+  OptionSet options("train --model PATH --data PATH... --output DIR [options]",
+                    "Trains a LoRA adapter");
+  add_options(options, args, json);
+  if (!options.parse(arguments)) {
+    fmt::print("{}", options.help());
+    return {};
+  }
+  for (const char* name : {"model", "data", "output"}) {
+    options.require(name);
+  }
+  prepare(args.common, json);
+  const StopOnSignal signals;
+
+  const TextModel model = open_text_model(args.shape.model.model);
+  const TextEncoder encoder = text_encoder(model.tokenizer);
+  const Dataset data = load_data(args.data.data, args, encoder);
+  std::optional<Dataset> held_out;
+  if (!args.eval_data.empty()) {
+    held_out = load_data(args.eval_data, args, encoder);
+  }
+  const TrainOptions train = resolve(options, args, data.size());
+  if (held_out && args.run.eval_every == 0) {
+    args.run.eval_every = train.steps;
+  }
+  args.run.base_model = args.shape.model.model.string();
+  args.run.peak_flops = measure_peak_flops();
+  describe_run(args, model, data, held_out, train, args.run.peak_flops);
+  prepare_output(args.run);
+
+  Progress loading(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
+  Trainer trainer(
+      *model.source,
+      train,
+      args.shape.memory.budgets(),
+      data,
+      args.shape.model.adapter,
+      [&](double share) { loading.update(fmt::format("loading weights: {:.0f} %", 100 * share)); });
+  write_file(args.run.output / "run.toml", options.toml());
+  RunProgress progress(trainer, args, args.run.peak_flops);
+  const RunResult result = run_training(
+      trainer, held_out ? &*held_out : nullptr, args.run, progress, signals.stop_requested());
+  Outcome outcome{.result = result_json(result, trainer, progress, args)};
+  if (!result.finished) {
+    const std::string message = fmt::format(
+        "[train] interrupted after step {}; its state is saved, --resume goes on", result.steps);
+    fmt::print(stderr, "longtune: {}\n", message);
+    outcome.status = ExitStatus::kInterrupted;
+    outcome.result = {{"error", {{"code", "interrupted"}, {"message", message}}}};
+    return outcome;
+  }
+  fmt::print("trained {} steps; the adapter is in {}\n", result.steps, args.run.output.string());
+  return outcome;
+}
+
+}  // namespace longtune::cli

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace longtune::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// What scripts see of the program's end.
+enum class ExitStatus : std::uint8_t {
+  kDone = 0,
+  kInternal = 1,
+  kUsage = 2,
+  kOutOfBudget = 3,
+  kBadInput = 4,
+  kIo = 5,
+  kInterrupted = 130,
+};
+
+[[nodiscard]] ExitStatus exit_status_of(ErrorCode code);
+
+/// "invalid_argument", "bad_input", ...: the code in a JSON error.
+[[nodiscard]] const char* name_of(ErrorCode code);
+
+/// What a command leaves to main.
+struct Outcome {
+  ExitStatus status = ExitStatus::kDone;
+  Json result = nullptr;  ///< written to the file that --json names; null: there is none
+};
+
+/// A command gets the arguments after its name and where --json is to be noted.
+using CommandFunction = Outcome (*)(const std::vector<std::string>& arguments,
+                                    std::optional<std::filesystem::path>& json);
+
+struct Command {
+  const char* name;  ///< one word or two
+  const char* summary;
+  CommandFunction run;
+};
+
+[[nodiscard]] const std::vector<Command>& commands();
+
+Outcome run_plan(const std::vector<std::string>& arguments,
+                 std::optional<std::filesystem::path>& json);
+Outcome run_inspect(const std::vector<std::string>& arguments,
+                    std::optional<std::filesystem::path>& json);
+Outcome run_train(const std::vector<std::string>& arguments,
+                  std::optional<std::filesystem::path>& json);
+Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
+                            std::optional<std::filesystem::path>& json);
+Outcome run_generate(const std::vector<std::string>& arguments,
+                     std::optional<std::filesystem::path>& json);
+
+/// Finds the command that `arguments` begin with and runs it; errors become the line on standard
+/// error, the object in the JSON file, and the status. Never throws.
+[[nodiscard]] int run_program(const std::vector<std::string>& arguments);
+
+}  // namespace longtune::cli

@@ -1,0 +1,155 @@
+#include "apps/options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/threads.h"
+#include "io/atomic_file.h"
+
+namespace longtune::cli {
+namespace {
+
+constexpr const char* kWhere = "options";
+
+/// The adapter's value where the option was not given; refuses one that was and differs.
+template <class T>
+void take_from_adapter(const OptionSet& options, const char* name, T& asked, const T& adapter) {
+  if (options.origin(name) != Origin::kDefault && asked != adapter) {
+    fail(ErrorCode::kInvalidArgument,
+         kWhere,
+         "--{} differs from the adapter that is to be trained on; leave it out, or begin without "
+         "--adapter",
+         name);
+  }
+  asked = adapter;
+}
+
+}  // namespace
+
+void add_model_options(OptionSet& options, ModelArgs& args) {
+  options.group("Model");
+  options.add({"model", "PATH", "a Hugging Face directory, or a .gguf file"}, args.model);
+  options.add({"adapter", "DIR", "a LoRA adapter in PEFT's format to read with or train on"},
+              args.adapter);
+  options.add_choice({"base-weights", "FORM", "how frozen weights are held: file, nf4, bf16, f32"},
+                     args.options.base,
+                     {{"file", BaseWeights::kFile},
+                      {"nf4", BaseWeights::kNf4},
+                      {"bf16", BaseWeights::kBf16},
+                      {"f32", BaseWeights::kF32}});
+  const std::vector<std::pair<std::string, DType>> floats = {{"bf16", DType::kBf16},
+                                                             {"f32", DType::kF32}};
+  options.add_choice(
+      {"activations", "TYPE", "activations: bf16, f32"}, args.options.activations, floats);
+  options.add_choice({"kv", "TYPE", "keys and values: bf16, f32"}, args.options.kv, floats);
+}
+
+Budgets MemoryArgs::budgets() const {
+  Budgets budgets;
+  if (device) {
+    budgets.device = device->bytes;
+  }
+  if (host) {
+    budgets.host = host->bytes;
+  }
+  return budgets;
+}
+
+void add_memory_options(OptionSet& options, MemoryArgs& args) {
+  options.group("Memory");
+  options.add({"device-memory", "SIZE", "most that the device may hold, like 16GiB", "no limit"},
+              args.device);
+  options.add({"host-memory", "SIZE", "most that host memory may hold", "no limit"}, args.host);
+}
+
+void add_common_options(OptionSet& options,
+                        CommonArgs& args,
+                        std::optional<std::filesystem::path>& json) {
+  options.group("General");
+  options.add({"threads", "N", "threads; results do not depend on it", "all cores"}, args.threads);
+  options.add({"json", "FILE", "the result, or the error, as JSON as well", "none", false}, json);
+  options.add({"quiet", "", "no progress", "", false}, args.is_quiet);
+  options.add({"verbose", "", "every step of the progress", "", false}, args.is_verbose);
+}
+
+void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>& json) {
+  if (args.threads && (*args.threads < 1 || *args.threads > 4096)) {
+    fail(ErrorCode::kInvalidArgument, kWhere, "--threads {} is not in 1 .. 4096", *args.threads);
+  }
+  use_threads(static_cast<int>(args.threads.value_or(available_cores())));
+  if (json) {
+    const AtomicFile probe(*json);
+  }
+}
+
+void add_shape_options(OptionSet& options, ShapeArgs& args) {
+  add_model_options(options, args.model);
+  add_memory_options(options, args.memory);
+  options.group("Sequence");
+  options.add({"context", "N", "most tokens of a sample"}, args.context);
+  options.add({"segment", "N", "tokens worked on at once, a multiple of 64; 0: the whole sample"},
+              args.segment);
+  options.group("LoRA");
+  options.add({"lora-rank", "N", "rank"}, args.lora.rank);
+  options.add({"lora-alpha", "X", "alpha; the update is scaled by alpha / rank"}, args.lora.alpha);
+  options.add({"lora-dropout", "P", "dropout before the adapter"}, args.lora.dropout);
+  options.add({"lora-targets", "LIST", "of q,k,v,o,gate,up,down, or all"}, args.lora_targets);
+  options.add({"rslora", "", "scale by alpha / sqrt(rank)"}, args.lora.rslora);
+}
+
+TrainOptions shape_options(const OptionSet& options, const ShapeArgs& args) {
+  TrainOptions result;
+  result.model = args.model.options;
+  result.context = args.context;
+  result.segment = args.segment;
+  result.lora = args.lora;
+  parse_lora_targets(args.lora_targets, result.lora);
+  if (args.model.adapter) {
+    const LoraConfig adapter = read_lora_config(*args.model.adapter);
+    take_from_adapter(options, "lora-rank", result.lora.rank, adapter.rank);
+    take_from_adapter(options, "lora-alpha", result.lora.alpha, adapter.alpha);
+    take_from_adapter(options, "rslora", result.lora.rslora, adapter.rslora);
+    take_from_adapter(options, "lora-targets", result.lora.targets, adapter.targets);
+    if (options.origin("lora-dropout") == Origin::kDefault) {
+      result.lora.dropout = adapter.dropout;  // no part of the parameters: may be changed
+    }
+  }
+  return result;
+}
+
+void parse_lora_targets(std::string_view text, LoraConfig& lora) {
+  if (text == "all") {
+    lora.targets.fill(true);
+    return;
+  }
+  lora.targets.fill(false);
+  for (const std::string& word : split_commas(text)) {
+    bool known = false;
+    for (int i = 0; i < kLinearKinds; ++i) {
+      const std::string name = name_of(static_cast<LinearKind>(i));  // "q_proj"
+      if (word == name || word + "_proj" == name) {
+        lora.targets.at(i) = true;
+        known = true;
+      }
+    }
+    if (!known) {
+      fail(ErrorCode::kInvalidArgument,
+           kWhere,
+           "--lora-targets: '{}' is not one of q, k, v, o, gate, up, down",
+           word);
+    }
+  }
+}
+
+void add_data_options(OptionSet& options, DataArgs& args) {
+  options.group("Data");
+  options.add_list({"data", "PATH...", ".txt and .md documents, .jsonl lines, or directories"},
+                   args.data);
+  options.add_choice({"long-documents", "WHAT", "longer than the context: split, drop, refuse"},
+                     args.long_documents,
+                     {{"split", LongDocuments::kSplit},
+                      {"drop", LongDocuments::kDrop},
+                      {"refuse", LongDocuments::kRefuse}});
+}
+
+}  // namespace longtune::cli

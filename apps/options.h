@@ -1,0 +1,76 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/option_set.h"
+#include "apps/progress.h"
+#include "device/plan.h"
+#include "model/options.h"
+#include "train/run.h"
+#include "train/trainer.h"
+
+namespace longtune::cli {
+
+/// Which model, and how it is held and computed.
+struct ModelArgs {
+  std::filesystem::path model;
+  std::optional<std::filesystem::path> adapter;
+  ModelOptions options;
+};
+
+void add_model_options(OptionSet& options, ModelArgs& args);
+
+struct MemoryArgs {
+  std::optional<Size> device;
+  std::optional<Size> host;
+
+  [[nodiscard]] Budgets budgets() const;
+};
+
+void add_memory_options(OptionSet& options, MemoryArgs& args);
+
+/// What every command takes.
+struct CommonArgs {
+  std::optional<std::int64_t> threads;
+  bool is_quiet = false;
+  bool is_verbose = false;
+};
+
+void add_common_options(OptionSet& options,
+                        CommonArgs& args,
+                        std::optional<std::filesystem::path>& json);
+
+/// Sets the number of threads; refuses a JSON file that cannot be written before the work begins.
+void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>& json);
+
+/// What decides a training run's memory: `plan` takes these, and `train` more.
+struct ShapeArgs {
+  ModelArgs model;
+  MemoryArgs memory;
+  std::int64_t context = 2048;
+  std::int64_t segment = 2048;
+  LoraConfig lora;
+  std::string lora_targets = "q,k,v,o,gate,up,down";
+};
+
+void add_shape_options(OptionSet& options, ShapeArgs& args);
+
+/// The part of the options that the shape decides. With an adapter to go on from, its LoRA
+/// configuration counts; one that is asked for and differs is refused by name.
+[[nodiscard]] TrainOptions shape_options(const OptionSet& options, const ShapeArgs& args);
+
+/// "q,k,v,o,gate,up,down" or "all" (names as in the checkpoint, "q_proj", are taken too). Throws
+/// Error kInvalidArgument for another word.
+void parse_lora_targets(std::string_view text, LoraConfig& lora);
+
+struct DataArgs {
+  std::vector<std::filesystem::path> data;
+  LongDocuments long_documents = LongDocuments::kSplit;
+};
+
+void add_data_options(OptionSet& options, DataArgs& args);
+
+}  // namespace longtune::cli

@@ -1,0 +1,99 @@
+#include "apps/plan_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/bytes.h"
+#include "model/flops.h"
+
+namespace longtune::cli {
+namespace {
+
+constexpr std::array kTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+
+/// Tiers that hold anything, or have a budget.
+[[nodiscard]] std::vector<Tier> tiers_of(const Plan& plan, const Budgets& budgets) {
+  std::vector<Tier> tiers;
+  std::ranges::copy_if(kTiers, std::back_inserter(tiers), [&](Tier tier) {
+    return plan.need(tier) > 0 || budgets.of(tier).has_value();
+  });
+  return tiers;
+}
+
+}  // namespace
+
+std::string plan_table(const Plan& plan, const Budgets& budgets) {
+  const std::vector<Tier> tiers = tiers_of(plan, budgets);
+  std::vector<std::string> purposes;  // in the plan's order
+  std::map<std::pair<std::string, Tier>, std::int64_t> cells;
+  for (const Plan::Row& row : plan.rows) {
+    if (std::ranges::find(purposes, row.purpose) == purposes.end()) {
+      purposes.push_back(row.purpose);
+    }
+    cells[{row.purpose, row.tier}] += row.bytes;
+  }
+  std::string text = fmt::format("{:<28}", "purpose");
+  for (const Tier tier : tiers) {
+    text += fmt::format("{:>14}", longtune::name_of(tier));
+  }
+  const auto add_row = [&](const std::string& title, const auto& cell) {
+    text += fmt::format("\n{:<28}", title);
+    for (const Tier tier : tiers) {
+      text += fmt::format("{:>14}", cell(tier));
+    }
+  };
+  for (const std::string& purpose : purposes) {
+    add_row(purpose, [&](Tier tier) {
+      const std::int64_t bytes = cells[{purpose, tier}];
+      return bytes == 0 ? std::string("-") : format_bytes(bytes);
+    });
+  }
+  add_row("need", [&](Tier tier) { return format_bytes(plan.need(tier)); });
+  add_row("budget", [&](Tier tier) {
+    return budgets.of(tier) ? format_bytes(*budgets.of(tier)) : std::string("no limit");
+  });
+  return text + "\n";
+}
+
+std::string plan_line(const Plan& plan, const Budgets& budgets) {
+  std::string text;
+  for (const Tier tier : tiers_of(plan, budgets)) {
+    text += fmt::format("{}{} {}{}",
+                        text.empty() ? "needs " : ", ",
+                        longtune::name_of(tier),
+                        format_bytes(plan.need(tier)),
+                        budgets.of(tier) ? " of " + format_bytes(*budgets.of(tier)) : "");
+  }
+  return text;
+}
+
+Json plan_json(const Plan& plan, const Budgets& budgets) {
+  Json result;
+  result["fits"] = fits(plan, budgets);
+  for (const Tier tier : kTiers) {
+    const std::optional<std::int64_t> budget = budgets.of(tier);
+    result[longtune::name_of(tier)] = {{"need", plan.need(tier)},
+                                       {"budget", budget ? Json(*budget) : Json(nullptr)}};
+  }
+  result["purposes"] = Json::array();
+  for (const Plan::Row& row : plan.rows) {
+    result["purposes"].push_back(
+        {{"name", row.purpose}, {"tier", longtune::name_of(row.tier)}, {"bytes", row.bytes}});
+  }
+  return result;
+}
+
+double step_flops(const ModelConfig& config, const TrainOptions& options) {
+  const std::int64_t segment = options.segment == 0 ? options.context : options.segment;
+  double flops = 0;
+  for (std::int64_t first = 0; first < options.context; first += segment) {
+    const std::int64_t tokens = std::min(segment, options.context - first);
+    flops += training_flops(config, options.lora, tokens, first);
+  }
+  return flops * static_cast<double>(options.accumulate);
+}
+
+}  // namespace longtune::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "apps/command.h"
+#include "device/plan.h"
+#include "train/trainer.h"
+
+namespace longtune::cli {
+
+/// A row per purpose, a column per tier, sums, and budgets where there are any.
+[[nodiscard]] std::string plan_table(const Plan& plan, const Budgets& budgets);
+
+/// One line: what each tier needs, against its budget.
+[[nodiscard]] std::string plan_line(const Plan& plan, const Budgets& budgets);
+
+/// {"fits", "device": {"need", "budget"}, "host", "disk", "purposes": [{"name", "tier", "bytes"}]};
+/// a budget is null where there is none.
+[[nodiscard]] Json plan_json(const Plan& plan, const Budgets& budgets);
+
+/// Operations of one optimiser step over samples as long as the context, by formula.
+[[nodiscard]] double step_flops(const ModelConfig& config, const TrainOptions& options);
+
+}  // namespace longtune::cli

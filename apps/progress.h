@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "device/plan.h"
+#include "train/trainer.h"
+
+namespace longtune::cli {
+
+enum class ProgressMode : std::uint8_t {
+  kQuiet,     ///< nothing
+  kTerminal,  ///< one line, rewritten in place
+  kPlain,     ///< a line now and then
+  kVerbose,   ///< a line at every update
+};
+
+/// kQuiet where asked for; else by what standard error is.
+[[nodiscard]] ProgressMode progress_mode(bool is_quiet, bool is_verbose);
+
+/// Shows how far a long operation is. What is printed is for people; results go elsewhere.
+class Progress {
+ public:
+  Progress(std::FILE* stream,
+           ProgressMode mode,
+           std::chrono::milliseconds interval = std::chrono::seconds(10));
+
+  /// Ends a line that is being rewritten.
+  ~Progress();
+
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// The present state: replaces the line on a terminal; else a line of its own, unless one was
+  /// printed less than `interval` ago.
+  void update(const std::string& line);
+
+  /// The state at the end, which is always printed.
+  void last(const std::string& line);
+
+  /// A line that stays, whatever is updated.
+  void note(const std::string& line);
+
+ private:
+  void print_in_place(const std::string& line);
+  void end_line();
+
+  std::FILE* stream_;
+  ProgressMode mode_;
+  std::chrono::milliseconds interval_;
+  std::optional<std::chrono::steady_clock::time_point> printed_;
+  bool is_line_open_ = false;
+};
+
+/// What a training run's line shows beside the report of its last step.
+struct StepContext {
+  std::int64_t steps = 0;  ///< of the whole run
+  double peak_flops = 0;   ///< 0: the share of the limit is not shown
+  std::int64_t device_bytes = 0;
+  std::int64_t host_bytes = 0;
+  Budgets budgets;
+  double seconds_left = 0;
+};
+
+/// "step 12/100  loss 2.3451  lr 1.9e-04  412 tokens/s  38 % of limit  device 0.9 GiB of 1 GiB
+/// host 200 MiB  3:12 left".
+[[nodiscard]] std::string step_line(const StepReport& report, const StepContext& context);
+
+/// "7 s", "3:12", "1:02:03".
+[[nodiscard]] std::string duration_text(double seconds);
+
+}  // namespace longtune::cli
