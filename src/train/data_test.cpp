@@ -195,7 +195,7 @@ TEST_F(Data, RefusesWhatIsNoText) {
                   "4 of its 4 bytes belong to no character"));
   EXPECT_TRUE(has(refusal(options({write("e.jsonl", "\n \n")})), "holds no lines of JSON"));
   EXPECT_TRUE(
-      has(refusal(options({write("f.jsonl", std::string("\0\1\2", 3))})), "f.jsonl:1 is no JSON"));
+      has(refusal(options({write("f.jsonl", std::string("\0\1\2", 3))})), "f.jsonl:1: is no valid JSON"));
 }
 
 TEST_F(Data, AFewInvalidBytesAreReadAndCounted) {
@@ -217,14 +217,15 @@ TEST_F(Data, AByteOrderMarkIsNoText) {
 
 TEST_F(Data, RefusesLinesByNumber) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"{\"text\":", ":1 is no JSON: error at byte"},
+      {"{\"text\":", ":1: is no valid JSON at byte"},
       {"[1]", ":1 is array, not an object"},
       {"{\"text\":3}", ":1: \"text\" is number, not a string"},
       {"{\"prompt\":\"a\"}", ":1 must have \"text\", or \"prompt\" and \"completion\""},
       {"{\"text\":\"a\",\"completion\":\"b\"}", ":1 must have"},
       {"{\"text\":\"a\",\"prompt\":\"b\",\"completion\":\"c\"}", ":1 must have"},
-      {"{\"text\":\"\xFF\"}", ":1 is no JSON"},
-      {"{\"text\":\"a\",\"x\":1e999}", ":1 holds a number out of range"},
+      {"{\"text\":\"\xFF\"}", ":1: is no valid JSON"},
+      {"{\"text\":\"a\",\"text\":\"b\"}", ":1: has key 'text' twice"},
+      {"{\"text\":\"a\",\"x\":1e999}", ":1: holds a number"},
   };
   for (const auto& [line, message] : cases) {
     EXPECT_TRUE(has(refusal(options({write("a.jsonl", line)})), "a.jsonl" + message))

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
+#include "io/json.h"
 #include "train/utf8.h"
 
 namespace longtune {
@@ -235,20 +235,7 @@ std::string location_of(const Document& document) {
 }
 
 void parse_json_line(std::string_view line, Document& document) {
-  const nlohmann::json object = [&] {
-    try {
-      return nlohmann::json::parse(line);
-    } catch (const nlohmann::json::parse_error& error) {
-      fail(ErrorCode::kBadInput,
-           kWhere,
-           "{} is no JSON: error at byte {} of {}",
-           location_of(document),
-           error.byte,
-           line.size());
-    } catch (const nlohmann::json::exception&) {
-      fail(ErrorCode::kBadInput, kWhere, "{} holds a number out of range", location_of(document));
-    }
-  }();
+  const nlohmann::json object = parse_json(line, location_of(document));
   if (!object.is_object()) {
     fail(ErrorCode::kBadInput,
          kWhere,

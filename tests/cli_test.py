@@ -1,0 +1,290 @@
+"""The command line from outside: exit statuses, messages, files left behind. python3 cli_test.py LONGTUNE"""
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from support import tiny_model  # noqa: E402
+
+LONGTUNE = sys.argv.pop(1) if len(sys.argv) > 1 else "longtune"
+TEXT = "It is a truth universally acknowledged, that a tiny model must be in want of a text.\n" * 12
+
+
+class CommandLine(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="longtune-cli-")
+        cls.root = pathlib.Path(cls.scratch.name)
+        cls.model = tiny_model.write_model(cls.root / "model")
+        cls.text = cls.write("book.txt", TEXT)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    @classmethod
+    def write(cls, name, content):
+        path = cls.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def run_longtune(self, *arguments, **options):
+        return subprocess.run([LONGTUNE, *map(str, arguments)], capture_output=True, timeout=60, **options)
+
+    def succeed(self, *arguments, **options):
+        done = self.run_longtune(*arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return done.stdout.decode()
+
+    def refuse(self, status, message, *arguments, **options):
+        """Expects exit `status`, and one line of error that holds `message`."""
+        done = self.run_longtune(*arguments, **options)
+        error = done.stderr.decode()
+        self.assertEqual(done.returncode, status, error)
+        lines = [line for line in error.splitlines() if line.startswith("longtune: ")]
+        self.assertEqual(len(lines), 1, error)
+        self.assertIn(message, lines[0])
+        self.assertTrue(error.endswith(lines[0] + "\n"), error)
+        return lines[0]
+
+    def train_arguments(self, output, *more, data=None):
+        return ["train", "--model", self.model, "--data", data or self.text, "--output", self.root / output,
+                "--context", 64, "--segment", 64, "--steps", 4, "--lora-rank", 2, "--threads", 1, *more]
+
+
+class Usage(CommandLine):
+    def test_help_and_version(self):
+        self.assertIn("eval perplexity", self.succeed("--help"))
+        self.assertRegex(self.succeed("--version"), r"^longtune \d+\.\d+\.\d+\n$")
+
+    def test_help_fits_a_screen(self):
+        for command in (["plan"], ["inspect"], ["train"], ["eval", "perplexity"], ["generate"]):
+            text = self.succeed(*command, "--help")
+            self.assertIn("usage: longtune " + " ".join(command), text)
+            self.assertLessEqual(len(text.splitlines()), 62, command)
+            self.assertLessEqual(max(map(len, text.splitlines())), 100, command)
+
+    def test_commands_and_options_are_checked(self):
+        self.refuse(2, "a command is needed")
+        self.refuse(2, "there is no command 'trian'; did you mean train?", "trian")
+        self.refuse(2, "there is no command 'eval'; did you mean eval perplexity?", "eval")
+        self.refuse(2, "unknown option '--step'; did you mean --steps?", "train", "--step", 3)
+        self.refuse(2, "--steps: 'many' is no whole number", "train", "--steps", "many")
+        self.refuse(2, "--model PATH is needed", "train", "--steps", 3)
+        self.refuse(2, "'12 gigs' is no size; sizes are like 16GiB", "plan", "--device-memory", "12 gigs")
+        self.refuse(2, "is not one of q, k, v", "plan", "--model", self.model, "--lora-targets", "q,x")
+        self.refuse(2, "--threads 0", "plan", "--model", self.model, "--threads", 0)
+        self.refuse(2, "segment", "plan", "--model", self.model, "--segment", 100)
+        self.refuse(2, "exclude each other", *self.train_arguments("never", "--epochs", 2))
+        self.refuse(2, "temperature", "generate", "--model", self.model, "--prompt", "a", "--temperature", -1)
+        self.refuse(2, "exclude each other", "generate", "--model", self.model, "--prompt", "a",
+                    "--prompt-file", self.text)
+
+    def test_json_holds_errors_too(self):
+        path = self.root / "error.json"
+        line = self.refuse(2, "unknown option '--nothing'", "plan", "--nothing", "--json", path)
+        self.assertEqual(json.loads(path.read_text()),
+                         {"error": {"code": "invalid_argument", "message": line.removeprefix("longtune: ")}})
+        self.refuse(5, "no/where", "plan", "--model", self.model, "--json", self.root / "no/where.json")
+
+    def test_toml_and_the_command_line(self):
+        config = self.write("plan.toml", f'model = "{self.model}"\ncontext = 256\n"lora-rank" = 4\n')
+        out = self.root / "plan.json"
+        self.succeed("plan", "--config", config, "--json", out)
+        of_file = json.loads(out.read_text())
+        self.succeed("plan", "--config", config, "--context", 512, "--json", out)
+        self.assertGreater(json.loads(out.read_text())["device"]["need"], of_file["device"]["need"])
+        self.refuse(2, "bad.toml:1: unknown option 'contxt'; did you mean context?", "plan", "--config",
+                    self.write("bad.toml", "contxt = 1"))
+        self.refuse(4, "broken.toml:1: is no TOML", "plan", "--config", self.write("broken.toml", "= ="))
+        self.refuse(4, "none.toml", "plan", "--config", self.root / "none.toml")
+
+
+class Inspect(CommandLine):
+    def test_a_model(self):
+        out = self.root / "model.json"
+        shown = self.succeed("inspect", self.model, "--json", out)
+        self.assertIn("llama", shown)
+        found = json.loads(out.read_text())
+        self.assertEqual(found["config"]["layers"], 2)
+        self.assertEqual(found["weights"]["bytes"], 4 * found["weights"]["parameters"])
+        self.assertEqual(found["tokenizer"]["eos"], 256)
+
+    def test_tokens_of_a_file(self):
+        text = self.write("special.txt", "aé<|endoftext|>")
+        self.assertEqual(self.succeed("inspect", self.model, "--tokenize", text).split()[:4],
+                         ["97", "195", "169", "60"])
+        self.assertEqual(self.succeed("inspect", self.model, "--tokenize", text, "--parse-special").split(),
+                         ["97", "195", "169", "256"])
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([LONGTUNE, "inspect", self.model], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual(done.returncode, 5)
+        self.assertIn(b"standard output cannot be written", done.stderr)
+
+
+class BadInput(CommandLine):
+    def test_models(self):
+        self.refuse(4, "nowhere", "inspect", self.root / "nowhere")
+        cut = tiny_model.write_model(self.root / "cut")
+        weights = (cut / "model.safetensors").read_bytes()
+        (cut / "model.safetensors").write_bytes(weights[:-8])
+        self.refuse(4, "model.safetensors", "inspect", cut)
+        (cut / "model.safetensors").unlink()
+        self.refuse(4, "safetensors", "inspect", cut)
+        other = tiny_model.write_model(self.root / "other")
+        config = json.loads((other / "config.json").read_text())
+        (other / "config.json").write_text(json.dumps(config | {"model_type": "mamba", "architectures": ["Mamba"]}))
+        self.refuse(2, "amba", "inspect", other)
+        (other / "config.json").write_text("{")
+        self.refuse(4, "config.json", "inspect", other)
+
+    def test_a_tokenizer_larger_than_the_model(self):
+        small = tiny_model.write_model(self.root / "small", vocabulary=200)
+        self.refuse(4, "tokenizer has 257 tokens, but its embedding table only 200", "generate", "--model", small,
+                    "--prompt", "a")
+
+    def test_data(self):
+        cases = {
+            "empty.txt": (b"", "empty.txt holds no text"),
+            "rubbish.txt": (bytes(range(256)) * 4, "rubbish.txt is no text: byte 0 is NUL"),
+            "latin.txt": (b"\xe9\xe8\xe7\xe0", "latin.txt is no UTF-8 text"),
+            "empty.jsonl": (b"", "empty.jsonl holds no lines"),
+            "rubbish.jsonl": (bytes(range(256)), "rubbish.jsonl:1: is no valid JSON"),
+            "kind.jsonl": (b'{"text": "a b"}\n{"text": 3}\n', "kind.jsonl:2"),
+            "target.jsonl": (b'{"text": "a b"}\n{"prompt": "a", "completion": ""}\n', "target.jsonl:2 has no target"),
+            "long.jsonl": (json.dumps({"prompt": "a" * 99, "completion": "b"}).encode(), "long.jsonl:1 has 101 tokens"),
+            "book.pdf": (b"x", "book.pdf has the extension '.pdf'")}
+        for name, (content, message) in cases.items():
+            with self.subTest(name):
+                self.refuse(4, message, *self.train_arguments("never", "--quiet", data=self.write(name, content)))
+        self.refuse(4, "absent.txt does not exist",
+                    *self.train_arguments("never", "--quiet", data=self.root / "absent.txt"))
+        self.assertFalse((self.root / "never").exists())
+
+    def test_an_unwritable_output(self):
+        self.refuse(5, "book.txt", *self.train_arguments("book.txt/out", "--quiet"))
+
+    def test_a_budget_that_is_too_small(self):
+        out = self.root / "budget.json"
+        self.refuse(3, "needs", *self.train_arguments("never2", "--quiet", "--device-memory", "64KiB", "--json", out))
+        self.assertEqual(json.loads(out.read_text())["error"]["code"], "out_of_budget")
+
+    def test_a_full_disk(self):
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+
+        self.refuse(5, "", *self.train_arguments("full", "--quiet"), preexec_fn=small_files)
+        self.assertFalse(any((self.root / "full" / "checkpoints").glob("step-*")))
+
+
+class Plan(CommandLine):
+    def test_fits_and_does_not(self):
+        out = self.root / "plan.json"
+        shown = self.succeed("plan", "--model", self.model, "--context", 128, "--json", out)
+        self.assertIn("no limit", shown)
+        plan = json.loads(out.read_text())
+        self.assertTrue(plan["fits"])
+        for tier in ("device", "host", "disk"):
+            self.assertEqual(plan[tier]["need"], sum(p["bytes"] for p in plan["purposes"] if p["tier"] == tier))
+        budget = plan["device"]["need"]
+        self.succeed("plan", "--model", self.model, "--context", 128, "--device-memory", budget)
+        self.refuse(3, "does not fit", "plan", "--model", self.model, "--context", 128, "--device-memory", budget - 1,
+                    "--json", out)
+        plan = json.loads(out.read_text())
+        self.assertFalse(plan["fits"])
+        self.assertLess(plan["longest_context"], 128)
+
+
+class Training(CommandLine):
+    def train(self, output, *more, data=None):
+        out = self.root / (output + ".json")
+        self.succeed(*self.train_arguments(output, "--json", out, *more, data=data))
+        return json.loads(out.read_text())
+
+    def test_what_a_run_leaves(self):
+        result = self.train("run", "--eval-data", self.text, "--save-every", 2, "--device-memory", "64MiB")
+        output = self.root / "run"
+        for name in ("adapter_config.json", "adapter_model.safetensors", "run.toml", "metrics.jsonl",
+                     "checkpoints/step-2", "checkpoints/step-4"):
+            self.assertTrue((output / name).exists(), name)
+        steps = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([step["step"] for step in steps], [1, 2, 3, 4])
+        self.assertEqual(result["steps"], 4)
+        self.assertEqual(result["loss"], steps[-1]["loss"])
+        self.assertIn("held_out_nats", result)
+        self.assertIn("steps = 4", (output / "run.toml").read_text())
+        self.refuse(2, "holds the results of another run", *self.train_arguments("run", "--quiet"))
+        self.assertIn("lora", json.dumps(self.inspect(output)).lower() + "lora")
+        again = self.root / "again"
+        self.succeed("train", "--config", output / "run.toml", "--output", again, "--quiet")
+        self.assertEqual((again / "adapter_model.safetensors").read_bytes(),
+                         (output / "adapter_model.safetensors").read_bytes())
+
+    def inspect(self, path):
+        out = self.root / "inspected.json"
+        self.succeed("inspect", path, "--json", out)
+        return json.loads(out.read_text())
+
+    def test_an_adapter_is_inspected_and_trained_on(self):
+        self.train("first", "--lora-targets", "q,v")
+        self.assertEqual(self.inspect(self.root / "first")["targets"], ["q_proj", "v_proj"])
+        arguments = self.train_arguments("second", "--adapter", self.root / "first", "--quiet")
+        at = arguments.index("--lora-rank")
+        self.refuse(2, "--lora-rank differs", *arguments[:at + 1], 3, *arguments[at + 2:])
+        self.succeed(*arguments)
+        self.assertEqual(self.inspect(self.root / "second")["targets"], ["q_proj", "v_proj"])
+
+    def test_interrupted_and_resumed_ends_the_same(self):
+        many = ["--steps", 40, "--lora-targets", "all"]
+        base = self.train_arguments("whole", "--quiet")
+        at = base.index("--steps")
+        whole = base[:at] + base[at + 2:] + many
+        self.succeed(*whole)
+        cut = [self.root / "cut-short" if a == self.root / "whole" else a for a in whole]
+        process = subprocess.Popen([LONGTUNE, *map(str, cut)], stderr=subprocess.PIPE)
+        metrics = self.root / "cut-short" / "metrics.jsonl"
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size > 0):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (130, 0), error)
+        if process.returncode == 130:
+            self.assertIn(b"interrupted after step", error)
+            self.succeed(*cut, "--resume")
+        self.assertEqual((self.root / "cut-short" / "adapter_model.safetensors").read_bytes(),
+                         (self.root / "whole" / "adapter_model.safetensors").read_bytes())
+
+    def test_reading_and_generating(self):
+        self.train("reader")
+        out = self.root / "eval.json"
+        shown = self.succeed("eval", "perplexity", "--model", self.model, "--adapter", self.root / "reader", "--data",
+                             self.text, "--context", 64, "--tokens", 200, "--buckets", "0,32,64", "--json", out)
+        result = json.loads(out.read_text())
+        self.assertIn("perplexity", shown)
+        self.assertEqual(result["tokens"], 196)  # 200 in windows of 64, whose first tokens are not scored
+        self.assertEqual(sum(bucket["tokens"] for bucket in result["buckets"]), 196)
+        arguments = ["generate", "--model", self.model, "--prompt", "It is", "--max-tokens", 8, "--json", out]
+        self.succeed(*arguments)
+        greedy = json.loads(out.read_text())
+        self.assertLessEqual(len(greedy["tokens"]), 8)
+        drawn = [*arguments, "--temperature", 1, "--top-k", 50, "--top-p", 0.9, "--seed", 3]
+        self.succeed(*drawn)
+        first = json.loads(out.read_text())["tokens"]
+        self.succeed(*drawn)
+        self.assertEqual(json.loads(out.read_text())["tokens"], first)
+        self.refuse(2, "--prompt is empty", "generate", "--model", self.model, "--prompt", "")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
