@@ -194,8 +194,8 @@ TEST_F(Data, RefusesWhatIsNoText) {
   EXPECT_TRUE(has(refusal(options({write("d.txt", "\xFF\xFE\xFD\xFC")})),
                   "4 of its 4 bytes belong to no character"));
   EXPECT_TRUE(has(refusal(options({write("e.jsonl", "\n \n")})), "holds no lines of JSON"));
-  EXPECT_TRUE(
-      has(refusal(options({write("f.jsonl", std::string("\0\1\2", 3))})), "f.jsonl:1: is no valid JSON"));
+  EXPECT_TRUE(has(refusal(options({write("f.jsonl", std::string("\0\1\2", 3))})),
+                  "f.jsonl:1: is no valid JSON"));
 }
 
 TEST_F(Data, AFewInvalidBytesAreReadAndCounted) {
