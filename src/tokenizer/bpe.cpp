@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
@@ -10,15 +11,9 @@
 namespace longtune {
 namespace {
 
-using Candidate = Bpe::Scratch::Candidate;
-
 // Below this a linear search for the best pair beats a heap.
 constexpr std::size_t kShort = 48;
 constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
-
-bool is_worse(const Candidate& a, const Candidate& b) {
-  return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
-}
 
 }  // namespace
 
@@ -112,19 +107,16 @@ void Bpe::merge_short(std::vector<std::int32_t>& tokens) const {
   }
 }
 
-void Bpe::push_candidate(Scratch& scratch, std::int32_t left) const {
+const MergeTable::Entry* Bpe::merge_at(const Scratch& scratch, std::int32_t left) const {
   const auto& symbol = scratch.symbols[static_cast<std::size_t>(left)];
   if (symbol.next < 0) {
-    return;
+    return nullptr;
   }
-  const std::int32_t right = scratch.symbols[static_cast<std::size_t>(symbol.next)].token;
-  if (const MergeTable::Entry* entry = merges_.find(symbol.token, right)) {
-    scratch.heap.push_back({entry->rank, left, symbol.token, right, entry->merged});
-  }
+  return merges_.find(symbol.token, scratch.symbols[static_cast<std::size_t>(symbol.next)].token);
 }
 
 void Bpe::merge_long(Scratch& scratch) const {
-  constexpr std::int32_t kGone = -1;
+  constexpr std::int32_t kGone = -1;  // the token of a symbol that went into its left neighbour
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
   const auto count = static_cast<std::int32_t>(scratch.tokens.size());
@@ -134,38 +126,42 @@ void Bpe::merge_long(Scratch& scratch) const {
     symbols.push_back({scratch.tokens[static_cast<std::size_t>(i)], i - 1, i + 1});
   }
   symbols.back().next = -1;
-  for (std::int32_t i = 0; i < count; ++i) {
-    push_candidate(scratch, i);
-  }
-  std::make_heap(heap.begin(), heap.end(), is_worse);
+  const auto add = [&](std::int32_t left) {
+    const MergeTable::Entry* entry = merge_at(scratch, left);
+    if (entry != nullptr) {
+      heap.push_back(std::uint64_t{entry->rank} << 32 | static_cast<std::uint32_t>(left));
+    }
+    return entry != nullptr;
+  };
   const auto push = [&](std::int32_t left) {
-    const std::size_t before = heap.size();
-    push_candidate(scratch, left);
-    if (heap.size() > before) {
-      std::push_heap(heap.begin(), heap.end(), is_worse);
+    if (left >= 0 && add(left)) {
+      std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
   };
+  for (std::int32_t i = 0; i < count; ++i) {
+    add(i);
+  }
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
   while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), is_worse);
-    const Candidate best = heap.back();
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto rank = static_cast<std::uint32_t>(heap.back() >> 32);
+    const auto at = static_cast<std::int32_t>(heap.back() & 0xFFFFFFFF);
     heap.pop_back();
-    auto& left = symbols[static_cast<std::size_t>(best.left)];
-    // Earlier merges may have taken either symbol.
-    if (left.token != best.left_token || left.next < 0 ||
-        symbols[static_cast<std::size_t>(left.next)].token != best.right_token) {
+    // Earlier merges may have taken either symbol; a rank belongs to one pair only.
+    const MergeTable::Entry* entry = merge_at(scratch, at);
+    if (entry == nullptr || entry->rank != rank) {
       continue;
     }
+    auto& left = symbols[static_cast<std::size_t>(at)];
     auto& right = symbols[static_cast<std::size_t>(left.next)];
-    left.token = best.merged;
+    left.token = entry->merged;
     left.next = right.next;
-    right.token = kGone;
+    right = {kGone, -1, -1};
     if (left.next >= 0) {
-      symbols[static_cast<std::size_t>(left.next)].previous = best.left;
+      symbols[static_cast<std::size_t>(left.next)].previous = at;
     }
-    push(best.left);
-    if (left.previous >= 0) {
-      push(left.previous);
-    }
+    push(at);
+    push(left.previous);
   }
   scratch.tokens.clear();
   for (std::int32_t i = 0; i >= 0; i = symbols[static_cast<std::size_t>(i)].next) {

@@ -74,17 +74,9 @@ class Bpe {
       std::int32_t next = -1;
     };
 
-    struct Candidate {
-      std::uint32_t rank = 0;
-      std::int32_t left = 0;  // where the left symbol is
-      std::int32_t left_token = 0;
-      std::int32_t right_token = 0;
-      std::int32_t merged = 0;
-    };
-
     std::vector<std::int32_t> tokens;
     std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
+    std::vector<std::uint64_t> heap;  // rank * 2^32 + where the left symbol is; the least on top
   };
 
   /// Appends the tokens of `word`, in time n log n in its bytes. Throws Error kInvalidArgument for
@@ -98,7 +90,7 @@ class Bpe {
   void to_symbols(std::string_view word, std::vector<std::int32_t>& tokens) const;
   void merge_short(std::vector<std::int32_t>& tokens) const;
   void merge_long(Scratch& scratch) const;
-  void push_candidate(Scratch& scratch, std::int32_t left) const;
+  [[nodiscard]] const MergeTable::Entry* merge_at(const Scratch& scratch, std::int32_t left) const;
 
   MergeTable merges_;
   Options options_;

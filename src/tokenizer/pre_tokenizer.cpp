@@ -32,6 +32,19 @@ constexpr std::string_view kSmolLmRegex =
 constexpr std::string_view kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
+// Letters and numbers of Unicode 15 and 16. PCRE2's tables end with Unicode 14 in some releases,
+// and the reference's with 16; the words must not depend on that.
+constexpr std::string_view kLaterLetters =
+    R"(\x{1c89}\x{1c8a}\x{a7cb}-\x{a7cd}\x{a7da}-\x{a7dc}\x{105c0}-\x{105f3}\x{10d4a}-\x{10d65})"
+    R"(\x{10d6f}-\x{10d85}\x{10ec2}-\x{10ec4}\x{1123f}\x{11240}\x{11380}-\x{11389}\x{1138b}\x{1138e})"
+    R"(\x{11390}-\x{113b5}\x{113b7}\x{113d1}\x{113d3}\x{11bc0}-\x{11be0}\x{11f02}\x{11f04}-\x{11f10})"
+    R"(\x{11f12}-\x{11f33}\x{1342f}\x{13441}-\x{13446}\x{13460}-\x{143fa}\x{16100}-\x{1611d})"
+    R"(\x{16d40}-\x{16d6c}\x{18cff}\x{1b132}\x{1b155}\x{1df25}-\x{1df2a}\x{1e030}-\x{1e06d})"
+    R"(\x{1e4d0}-\x{1e4eb}\x{1e5d0}-\x{1e5ed}\x{1e5f0}\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";
+constexpr std::string_view kLaterNumbers =
+    R"(\x{10d40}-\x{10d49}\x{116d0}-\x{116e3}\x{11bf0}-\x{11bf9}\x{11f50}-\x{11f59}\x{16130}-\x{16139})"
+    R"(\x{16d70}-\x{16d79}\x{1ccf0}-\x{1ccf9}\x{1d2c0}-\x{1d2d3}\x{1e4f0}-\x{1e4f9}\x{1e5f1}-\x{1e5fa})";
+
 std::string_view regex_of(PreTokenizerKind kind) {
   switch (kind) {
     case PreTokenizerKind::kGpt2:
@@ -46,23 +59,35 @@ std::string_view regex_of(PreTokenizerKind kind) {
   fail(ErrorCode::kInternal, kWhere, "kind {} does not exist", static_cast<int>(kind));
 }
 
-/// Spells \s and \S out, inside and outside of brackets.
+/// What stands for an escape of the published regexes, in brackets; empty: the escape itself.
+std::string spelled_out(std::string_view regex, std::size_t at) {
+  if (regex.substr(at, 2) == R"(\s)" || regex.substr(at, 2) == R"(\S)") {
+    return std::string(kSpace);
+  }
+  if (regex.substr(at, 5) == R"(\p{L})") {
+    return fmt::format(R"(\p{{L}}{})", kLaterLetters);
+  }
+  if (regex.substr(at, 5) == R"(\p{N})") {
+    return fmt::format(R"(\p{{N}}{})", kLaterNumbers);
+  }
+  return {};
+}
+
+/// Spells out, inside and outside of brackets, what the reference and PCRE2 see differently.
 std::string for_pcre2(std::string_view regex) {
   std::string result;
   bool in_class = false;
-  for (std::size_t i = 0; i < regex.size(); ++i) {
-    const std::string_view pair = regex.substr(i, 2);
-    if (pair == R"(\s)" || pair == R"(\S)") {
-      const bool negated = pair[1] == 'S';
-      result += in_class ? std::string(kSpace) : fmt::format("[{}{}]", negated ? "^" : "", kSpace);
-      ++i;
-    } else if (regex[i] == '\\') {
-      result += pair;
-      ++i;
-    } else {
-      in_class = regex[i] == '[' || (in_class && regex[i] != ']');
-      result += regex[i];
+  for (std::size_t i = 0; i < regex.size();) {
+    const std::string set = spelled_out(regex, i);
+    if (!set.empty()) {
+      const char* negation = regex[i + 1] == 'S' ? "^" : "";
+      result += in_class ? set : fmt::format("[{}{}]", negation, set);
+      i += regex[i + 1] == 'p' ? 5 : 2;
+      continue;
     }
+    in_class = regex[i] == '[' || (in_class && regex[i] != ']');
+    result += regex.substr(i, regex[i] == '\\' ? 2 : 1);
+    i += regex[i] == '\\' ? 2 : 1;
   }
   return result;
 }
