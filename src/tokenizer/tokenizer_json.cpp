@@ -170,6 +170,7 @@ std::vector<AddedToken> parse_added_tokens(const JsonView& root, const JsonView&
 }
 
 void check_model(const JsonView& model) {
+  model.expect_object();
   const std::string type = model.string_or("type", model.has("merges") ? "BPE" : "unknown");
   if (type != "BPE") {
     unsupported(model, in_quotes(type) + " (only byte-level BPE is)");
