@@ -4,16 +4,19 @@
 
 namespace longtune {
 
+/// The SplitMix64 finaliser (Steele et al. 2014).
+[[nodiscard]] constexpr std::uint64_t splitmix(std::uint64_t z) {
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31U);
+}
+
 /// A counter-based generator: the value at (key, counter) needs no state, so that a dropout mask is
 /// the same when a layer is recomputed and a resumed run continues the same stream. Two rounds of
-/// the SplitMix64 finaliser (Steele et al. 2014) over key and counter.
+/// the SplitMix64 finaliser over key and counter.
 [[nodiscard]] constexpr std::uint64_t random_bits(std::uint64_t key, std::uint64_t counter) {
-  const auto mix = [](std::uint64_t z) {
-    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
-    return z ^ (z >> 31U);
-  };
-  return mix(mix(key + 0x9E3779B97F4A7C15ULL) + (counter + 1) * 0x9E3779B97F4A7C15ULL);
+  constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15ULL;
+  return splitmix(splitmix(key + kGolden) + (counter + 1) * kGolden);
 }
 
 /// Uniform in [0, 1), from the upper 53 bits.

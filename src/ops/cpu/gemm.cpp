@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -98,6 +99,13 @@ Partition partition(const Shape& shape, std::int64_t col_step, std::int64_t thre
   return best;
 }
 
+// Runs of a matrix are too short for the machine to see them coming.
+void prefetch(const std::byte* from, std::int64_t bytes) {
+  for (std::int64_t line = 0; line < bytes; line += 64) {
+    __builtin_prefetch(from + line);
+  }
+}
+
 // A[first_row .., first_k ..] as f32, a row every kLeftStride.
 void pack_left(const Gemm& args,
                const GemmKernels& kernels,
@@ -120,9 +128,7 @@ void pack_left(const Gemm& args,
   for (std::int64_t m = 0; m < part.rows; ++m) {
     const std::int64_t at = (part.first_row + m) * K + first_k;
     const std::int64_t size = size_of(args.a.dtype);
-    for (std::int64_t line = 0; line < depth * size; line += 64) {
-      __builtin_prefetch(args.a.data + (at + kRowsAhead * K) * size + line);
-    }
+    prefetch(args.a.data + (at + kRowsAhead * K) * size, depth * size);
     float* to = left + m * kLeftStride;
     if (args.a.dtype == DType::kBf16) {
       kernels.widen(args.a.as<BFloat16>() + at, depth, to);
@@ -149,7 +155,11 @@ void pack_right_plain(const Gemm& args,
   const std::int64_t padded = round_up(part.cols, kTileCols);
   float* row = scratch.rows;
   std::fill_n(row + part.cols, padded - part.cols, 0.0F);
+  const std::int64_t block = block_values(args.b.format);
+  const std::int64_t bytes = part.cols / block * block_bytes(args.b.format);
   for (std::int64_t k = 0; k < depth; ++k) {
+    const std::int64_t ahead = (first_k + k + kRowsAhead) * args.b.K + part.first_col;
+    prefetch(args.b.data + ahead / block * block_bytes(args.b.format), bytes);
     kernels.unpack(args.b, first_k + k, part.first_col, part.cols, row);
     if (args.b_dropout.p > 0) {
       float factors[kMaxCols];
@@ -159,7 +169,7 @@ void pack_right_plain(const Gemm& args,
       }
     }
     for (std::int64_t n = 0; n < padded; n += kTileCols) {
-      std::copy_n(row + n, kTileCols, scratch.right + n * depth + k * kTileCols);
+      std::memcpy(scratch.right + n * depth + k * kTileCols, row + n, kTileCols * sizeof(float));
     }
   }
 }
@@ -230,7 +240,11 @@ void finish_plain(const Gemm& args,
       dropout_factors(args.mask, row, N, part.first_col, part.cols, mask);
     }
     finish.sums = sums + m * kTileCols;
-    finish.residual = args.residual ? args.residual.data + at : nullptr;
+    if (args.residual) {
+      const std::int64_t ahead = kRowsAhead * N * size_of(args.c.dtype);
+      prefetch(args.residual.data + at + ahead, part.cols * size_of(args.c.dtype));
+      finish.residual = args.residual.data + at;
+    }
     finish.out = args.c.data + at;
     kernels.finish(finish, part.cols);
   }
