@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "device/threads.h"
-#include "ops/cpu/isa.h"
 #include "ops/test_pages.h"
 #include "ops/test_values.h"
 
@@ -133,19 +132,6 @@ TEST(AttentionNumbers, MatchNumbersWorkedByHand) {
   attention_forward(args);
   expect_near(c.out, {1, 2, 4, 8}, 1e-6F, "out");
   expect_near(c.lse, {0, std::log(4.0F)}, 1e-6F, "lse");
-}
-
-// Runs `body` with every instruction set that this machine has.
-template <class Body>
-void with_each_isa(Body&& body) {
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2}) {
-    if (isa <= best_isa()) {
-      SCOPED_TRACE(name_of(isa));
-      select_isa(isa);
-      body();
-    }
-  }
-  select_isa(best_isa());
 }
 
 TYPED_TEST(Attention, AgreesWithTheReference) {

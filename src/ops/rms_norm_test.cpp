@@ -67,15 +67,17 @@ TEST(RmsNormNumbers, MatchNumbersWorkedByHand) {
 
 TYPED_TEST(RmsNorm, AgreesWithTheReferenceOnRaggedSizes) {
   for (const std::int64_t C : {1, 7, 16, 17, 576}) {
-    Case<TypeParam> fast(5, C);
     Case<TypeParam> truth(5, C);
-    rms_norm_forward(fast.forward());
     ref::rms_norm_forward(truth.forward());
-    expect_near(fast.y, truth.y, tolerance<TypeParam>(2e-6F), "y");
-    expect_near(fast.rstd, truth.rstd, 1e-6F, "rstd");
-    rms_norm_backward(fast.backward());
     ref::rms_norm_backward(truth.backward());
-    expect_near(fast.dx, truth.dx, tolerance<TypeParam>(4e-6F), "dx");
+    with_each_isa([&] {
+      Case<TypeParam> fast(5, C);
+      rms_norm_forward(fast.forward());
+      expect_near(fast.y, truth.y, tolerance<TypeParam>(2e-6F), "y");
+      expect_near(fast.rstd, truth.rstd, 1e-6F, "rstd");
+      rms_norm_backward(fast.backward());
+      expect_near(fast.dx, truth.dx, tolerance<TypeParam>(4e-6F), "dx");
+    });
   }
 }
 
@@ -138,6 +140,30 @@ TYPED_TEST(RmsNorm, GivesTheSameBitsForAnyThreadCount) {
   rms_norm_backward(four.backward());
   EXPECT_EQ(widened(one.y), widened(four.y));
   EXPECT_EQ(widened(one.dx), widened(four.dx));
+}
+
+TYPED_TEST(RmsNorm, GivesTheSameBitsForAnyInstructionSet) {
+  Case<TypeParam> portable(5, 61);
+  Case<TypeParam> best(5, 61);
+  select_isa(Isa::kPortable);
+  rms_norm_forward(portable.forward());
+  rms_norm_backward(portable.backward());
+  select_isa(best_isa());
+  rms_norm_forward(best.forward());
+  rms_norm_backward(best.backward());
+  EXPECT_EQ(widened(portable.y), widened(best.y));
+  EXPECT_EQ(widened(portable.dx), widened(best.dx));
+}
+
+TYPED_TEST(RmsNorm, KeepsNanAndTheSignOfInfinity) {
+  Case<TypeParam> c(1, 40);
+  c.residual[3] = TypeParam(NAN);
+  c.residual[20] = TypeParam(-INFINITY);
+  rms_norm_forward(c.forward());
+  rms_norm_backward(c.backward());
+  EXPECT_TRUE(std::isnan(static_cast<float>(c.dx[3])));
+  EXPECT_EQ(static_cast<float>(c.dx[20]), -INFINITY);
+  EXPECT_TRUE(std::isfinite(static_cast<float>(c.dx[4])));
 }
 
 TEST(RmsNormErrors, NameBothShapes) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "ops/cpu/isa.h"
 #include "tensor/tensor_view.h"
 
 namespace longtune::ops {
@@ -77,6 +78,19 @@ std::string error_of(ErrorCode code, Call&& call) {
   }
   ADD_FAILURE() << "expected an error";
   return "";
+}
+
+/// Runs `body` with every instruction set that this machine has.
+template <class Body>
+void with_each_isa(Body&& body) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2}) {
+    if (isa <= best_isa()) {
+      SCOPED_TRACE(name_of(isa));
+      select_isa(isa);
+      body();
+    }
+  }
+  select_isa(best_isa());
 }
 
 }  // namespace longtune::ops

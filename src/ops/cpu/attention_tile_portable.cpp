@@ -6,8 +6,13 @@ const AttentionTiles& portable_attention_tiles() {
   return kTiles;
 }
 
-const AttentionTiles& attention_tiles(Isa isa) {
-  return isa == Isa::kAvx2 ? avx2_attention_tiles() : portable_attention_tiles();
+const AttentionTiles& attention_tiles([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx2) {
+    return avx2_attention_tiles();
+  }
+#endif
+  return portable_attention_tiles();
 }
 
 }  // namespace longtune::ops::cpu

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 namespace longtune::ops::cpu {
@@ -8,9 +7,10 @@ namespace longtune::ops::cpu {
 /// e^x without branches, for loops that compilers vectorise. Relative error at most 3e-7 where
 /// -87 <= x <= 88; beyond, the value at the nearer end. NaN stays NaN.
 ///
-/// x is taken apart as n ln 2 + r with |r| <= ln(2) / 2 (ln 2 in two parts, so that r is accurate),
-/// and 2^(r / ln 2) is the minimax polynomial of degree 6, whose own error is 2e-9.
-inline float fast_exp(float x) {
+/// Always inline, since no copy of it may be shared by files compiled for different instruction
+/// sets. x is taken apart as n ln 2 + r with |r| <= ln(2) / 2 (ln 2 in two parts, so that r is
+/// accurate), and 2^(r / ln 2) is the minimax polynomial of degree 6, whose own error is 2e-9.
+[[gnu::always_inline]] inline float fast_exp(float x) {
   constexpr float kLog2E = 1.44269504F;
   constexpr float kLn2High = 0.693145752F;  // 17 bits: its product with n is exact
   constexpr float kLn2Low = 1.42860677e-6F;
@@ -29,7 +29,7 @@ inline float fast_exp(float x) {
   p = p * r + 2.40226479e-1F;
   p = p * r + 6.93147203e-1F;
   p = p * r + 1.0F;
-  return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23U);
+  return p * __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, shifted) << 23U);
 }
 
 }  // namespace longtune::ops::cpu

@@ -2,32 +2,24 @@
 
 #include <cmath>
 
+#include "ops/cpu/row_kernels.h"
+
 namespace longtune::ops::cpu {
 namespace {
-
-template <class Float>
-void rotate(Float* x, const float* cos, const float* sin, float sign, std::int64_t half) {
-  for (std::int64_t i = 0; i < half; ++i) {
-    const auto low = static_cast<float>(x[i]);
-    const auto high = static_cast<float>(x[i + half]);
-    const float signed_sin = sign * sin[i];
-    x[i] = Float(low * cos[i] - high * signed_sin);
-    x[i + half] = Float(high * cos[i] + low * signed_sin);
-  }
-}
 
 template <class Float>
 void apply(const RopeApply& args) {
   const auto T = args.x.dim(0);
   const auto H = args.x.dim(1);
   const auto D = args.x.dim(2);
+  const RowKernels<Float>& kernels = row_kernels<Float>();
   const float sign = args.direction == RopeDirection::kForward ? 1.0F : -1.0F;
 #pragma omp parallel for schedule(static)
   for (std::int64_t t = 0; t < T; ++t) {
     const auto* cos = args.cos.as<float>() + t * (D / 2);
     const auto* sin = args.sin.as<float>() + t * (D / 2);
     for (std::int64_t h = 0; h < H; ++h) {
-      rotate(args.x.as<Float>() + (t * H + h) * D, cos, sin, sign, D / 2);
+      kernels.rotate(args.x.as<Float>() + (t * H + h) * D, cos, sin, sign, D / 2);
     }
   }
 }

@@ -1,44 +1,40 @@
 #include "ops/swiglu.h"
 
-#include "ops/cpu/exp.h"
+#include <algorithm>
+
+#include "ops/cpu/row_kernels.h"
 
 namespace longtune::ops::cpu {
 namespace {
 
-inline float sigmoid(float z) {
-  return 1.0F / (1.0F + fast_exp(-z));
-}
+// Elements that a thread takes at a time, whatever the rows are.
+constexpr std::int64_t kStep = 4096;
 
 template <class Float>
 void forward(const SwigluForward& args) {
   const auto n = args.y.elements();
-  const auto* gates = args.gate.as<Float>();
-  const auto* ups = args.up.as<Float>();
-  auto* y = args.y.as<Float>();
-#pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto gate = static_cast<float>(gates[i]);
-    y[i] = Float(gate * sigmoid(gate) * static_cast<float>(ups[i]));
+  const RowKernels<Float>& kernels = row_kernels<Float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < n; i += kStep) {
+    kernels.swiglu_forward(args.y.as<Float>() + i,
+                           args.gate.as<Float>() + i,
+                           args.up.as<Float>() + i,
+                           std::min(kStep, n - i));
   }
 }
 
-// Reads an element of all inputs before it writes it, since dgate may be gate and dup up.
 template <class Float>
 void backward(const SwigluBackward& args) {
   const auto n = args.dy.elements();
-  const auto* gates = args.gate.as<Float>();
-  const auto* ups = args.up.as<Float>();
-  const auto* dys = args.dy.as<Float>();
-  auto* dgate = args.dgate.as<Float>();
-  auto* dup = args.dup.as<Float>();
-#pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto gate = static_cast<float>(gates[i]);
-    const auto up = static_cast<float>(ups[i]);
-    const auto dy = static_cast<float>(dys[i]);
-    const float s = sigmoid(gate);
-    dgate[i] = Float(dy * up * s * (1.0F + gate * (1.0F - s)));
-    dup[i] = Float(dy * gate * s);
+  const RowKernels<Float>& kernels = row_kernels<Float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < n; i += kStep) {
+    kernels.swiglu_backward({.dgate = args.dgate.as<Float>() + i,
+                             .dup = args.dup.as<Float>() + i,
+                             .dy = args.dy.as<Float>() + i,
+                             .gate = args.gate.as<Float>() + i,
+                             .up = args.up.as<Float>() + i,
+                             .count = std::min(kStep, n - i)});
   }
 }
 
