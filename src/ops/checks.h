@@ -9,7 +9,7 @@ namespace longtune::ops {
 
 /// An argument of an operation and the name it goes by in messages.
 struct Argument {
-  const char* name;
+  const char* name = "";
   ConstTensorView view;
 };
 

@@ -293,7 +293,7 @@ std::vector<QueryBlock> query_units(const QuerySet& set) {
       append_blocks(set, 0, page, rows, units);
     }
     const std::int64_t widest_round = static_cast<std::int64_t>(units.size() + 1) / 2 * set.kv.Hkv;
-    if (widest_round >= 2 * omp_get_max_threads()) {
+    if (widest_round >= 2 * static_cast<std::int64_t>(omp_get_max_threads())) {
       break;
     }
   }

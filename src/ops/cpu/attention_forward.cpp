@@ -94,7 +94,7 @@ void forward_block(const AttentionForward& args,
 // Blocks of all heads, those with the longest history first so that threads end together; smaller
 // ones where there would be too few for the threads. No row's bits depend on that.
 std::vector<QueryBlock> forward_blocks(const QuerySet& set) {
-  const auto wanted = static_cast<std::size_t>(2 * omp_get_max_threads());
+  const std::size_t wanted = 2 * static_cast<std::size_t>(omp_get_max_threads());
   std::vector<QueryBlock> blocks;
   for (std::int64_t rows = kForwardRows; rows >= kPanelRows; rows /= 2) {
     blocks.clear();

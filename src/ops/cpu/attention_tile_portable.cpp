@@ -1,4 +1,4 @@
-#include "ops/cpu/attention_tile_impl.h"
+#include "ops/cpu/attention_tile_impl.inc"
 
 namespace longtune::ops::cpu {
 

@@ -1,4 +1,4 @@
-#include "ops/cpu/row_kernels_impl.h"
+#include "ops/cpu/row_kernels_impl.inc"
 
 namespace longtune::ops::cpu {
 
