@@ -32,6 +32,9 @@ enum class GgufType : std::uint32_t {
 /// "u8", "string", "array", ...
 [[nodiscard]] const char* name_of(GgufType type);
 
+/// Bytes of one number; 0 for strings and arrays.
+[[nodiscard]] std::int64_t size_of(GgufType type);
+
 /// One metadata value. Numbers stay as their file's bytes and strings lie one after the other, so
 /// that a vocabulary of 150,000 tokens is two allocations.
 class GgufValue {

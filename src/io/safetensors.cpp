@@ -98,7 +98,7 @@ class HeaderParser {
          fmt::format(format, std::forward<Args>(args)...));
   }
 
-  std::string read_header() const {
+  [[nodiscard]] std::string read_header() const {
     if (reader_.size() < kLengthBytes) {
       bad("has {} bytes; a header's length alone takes 8", reader_.size());
     }
@@ -130,7 +130,7 @@ class HeaderParser {
     }
   }
 
-  SafetensorsTensor read_tensor(const std::string& name, const json& value) const {
+  [[nodiscard]] SafetensorsTensor read_tensor(const std::string& name, const json& value) const {
     const JsonFields fields(value, fmt::format("{}: tensor {}", reader_.name(), in_quotes(name)));
     SafetensorsTensor tensor;
     tensor.name = name;
@@ -254,7 +254,7 @@ const SafetensorsTensor* Safetensors::find(std::string_view name) const {
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
-                                     std::vector<SafetensorsTensor> tensors,
+                                     const std::vector<SafetensorsTensor>& tensors,
                                      const std::map<std::string, std::string>& metadata)
     : file_(path) {
   // Ordered, so that the header lists tensors as they lie.

@@ -52,7 +52,7 @@ class SafetensorsWriter {
   /// Throws Error kInvalidArgument for an unknown dtype, a bad shape or a name that comes twice,
   /// kIo.
   SafetensorsWriter(const std::filesystem::path& path,
-                    std::vector<SafetensorsTensor> tensors,
+                    const std::vector<SafetensorsTensor>& tensors,
                     const std::map<std::string, std::string>& metadata);
 
   /// The next bytes, in pieces of any size. Throws Error kInvalidArgument past the last tensor's

@@ -11,6 +11,6 @@ namespace longtune {
 /// (rope_theta, rope_scaling) or 5 (rope_parameters); absent fields mean what they mean there.
 /// `name` is what messages call the file. Throws Error: kBadInput for malformed or impossible
 /// values, kUnsupported, by name, for what longtune does not understand.
-[[nodiscard]] ModelConfig parse_hf_config(const nlohmann::json& json, const std::string& name);
+[[nodiscard]] ModelConfig parse_hf_config(const nlohmann::json& value, const std::string& name);
 
 }  // namespace longtune
