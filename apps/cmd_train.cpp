@@ -23,8 +23,8 @@ struct TrainArgs {
   CommonArgs common;
   TrainOptions train;
   RunOptions run;
-  std::int64_t steps = 0;
-  double epochs = 1;
+  std::optional<std::int64_t> steps;
+  std::optional<double> epochs;
   Warmup warmup;
 };
 
@@ -39,7 +39,7 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
               args.run.eval_every);
   options.group("Optimiser");
   options.add({"steps", "N", "optimiser steps", "by --epochs"}, args.steps);
-  options.add({"epochs", "X", "passes over the data"}, args.epochs);
+  options.add({"epochs", "X", "passes over the data", "1"}, args.epochs);
   options.add({"accumulate", "N", "samples an optimiser step"}, args.train.accumulate);
   options.add({"lr", "X", "highest learning rate"}, args.train.lr);
   options.add_choice({"schedule", "KIND", "cosine, linear, constant"},
@@ -72,24 +72,28 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
   return Dataset::load(options, encoder);
 }
 
-/// Steps as asked for, or as many as the epochs take.
+/// Steps as asked for, or as many as the epochs take. Only one of both is left in `args`, and so in
+/// the resolved configuration.
 [[nodiscard]] std::int64_t steps_of_run(const OptionSet& options,
-                                        const TrainArgs& args,
+                                        TrainArgs& args,
                                         std::int64_t samples) {
   if (options.choose("steps", "epochs") == "steps") {
-    return args.steps;
+    args.epochs.reset();
+    return *args.steps;
   }
-  if (!(args.epochs > 0 && args.epochs < 1e9)) {
-    fail(ErrorCode::kInvalidArgument, "options", "--epochs {} is not above 0", args.epochs);
+  args.steps.reset();
+  args.epochs = args.epochs.value_or(1);
+  if (!(*args.epochs > 0 && *args.epochs < 1e9)) {
+    fail(ErrorCode::kInvalidArgument, "options", "--epochs {} is not above 0", *args.epochs);
   }
   const double per_step = static_cast<double>(std::max<std::int64_t>(1, args.train.accumulate));
   return static_cast<std::int64_t>(
-      std::ceil(args.epochs * static_cast<double>(samples) / per_step));
+      std::ceil(*args.epochs * static_cast<double>(samples) / per_step));
 }
 
 /// The options with everything resolved that depends on the data.
 [[nodiscard]] TrainOptions resolve(const OptionSet& options,
-                                   const TrainArgs& args,
+                                   TrainArgs& args,
                                    std::int64_t samples) {
   TrainOptions train = args.train;
   const TrainOptions shape = shape_options(options, args.shape);

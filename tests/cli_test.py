@@ -42,7 +42,7 @@ class CommandLine(unittest.TestCase):
     def succeed(self, *arguments, **options):
         done = self.run_longtune(*arguments, **options)
         self.assertEqual(done.returncode, 0, done.stderr.decode())
-        return done.stdout.decode()
+        return done.stdout.decode(errors="replace")  # a random model writes any bytes
 
     def refuse(self, status, message, *arguments, **options):
         """Expects exit `status`, and one line of error that holds `message`."""
@@ -224,7 +224,7 @@ class Training(CommandLine):
         self.assertIn("held_out_nats", result)
         self.assertIn("steps = 4", (output / "run.toml").read_text())
         self.refuse(2, "holds the results of another run", *self.train_arguments("run", "--quiet"))
-        self.assertIn("lora", json.dumps(self.inspect(output)).lower() + "lora")
+        self.assertEqual(self.inspect(output / "checkpoints" / "step-2")["checkpoint"]["step"], 2)
         again = self.root / "again"
         self.succeed("train", "--config", output / "run.toml", "--output", again, "--quiet")
         self.assertEqual((again / "adapter_model.safetensors").read_bytes(),
