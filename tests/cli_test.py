@@ -265,6 +265,34 @@ class Training(CommandLine):
         self.assertEqual((self.root / "cut-short" / "adapter_model.safetensors").read_bytes(),
                          (self.root / "whole" / "adapter_model.safetensors").read_bytes())
 
+    def many_steps(self, output, *more):
+        arguments = self.train_arguments(output, "--quiet", "--save-every", 1, *more)
+        at = arguments.index("--steps")
+        return [*arguments[:at], "--steps", 40, *arguments[at + 2:]]
+
+    def test_killed_anywhere_and_resumed_ends_the_same(self):
+        self.succeed(*self.many_steps("never-killed"))
+        killed = 0
+        for attempt in range(60):
+            process = subprocess.Popen([LONGTUNE, *map(str, self.many_steps("killed", "--resume"))])
+            try:
+                # Later and later, so that every run gets a little further than the one before.
+                process.wait(timeout=0.02 + 0.01 * attempt)
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                killed += 1
+        self.assertEqual(process.returncode, 0)
+        self.assertGreater(killed, 0)
+        for name in ("adapter_model.safetensors", "checkpoints/step-40/optimizer.safetensors"):
+            self.assertEqual((self.root / "killed" / name).read_bytes(),
+                             (self.root / "never-killed" / name).read_bytes(), name)
+        steps = [json.loads(line)["step"] for line in (self.root / "killed" / "metrics.jsonl").open()]
+        self.assertEqual(steps, list(range(1, 41)))
+        left = [path for path in (self.root / "killed").rglob("*") if ".partial" in path.name]
+        self.assertEqual(left, [])
+
     def test_reading_and_generating(self):
         self.train("reader")
         out = self.root / "eval.json"

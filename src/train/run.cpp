@@ -62,6 +62,8 @@ class Run {
 
 void Run::begin() {
   prepare_output(options_);
+  remove_partials(options_.output);  // of a run that was killed
+  remove_partials(options_.output / "checkpoints");
   const auto existing = checkpoints_in(options_.output);
   if (options_.resume && !existing.empty()) {
     trainer_.restore(existing.back().second);
