@@ -22,12 +22,13 @@ seeds() {
 }
 
 seeds safetensors tests/fuzz/seeds/safetensors/* tests/goldens/models/*/adapter*/adapter_model.safetensors
-seeds gguf tests/fuzz/seeds/gguf/* tests/goldens/models/*/model.gguf
+seeds gguf tests/fuzz/seeds/gguf/* tests/goldens/models/*/model.gguf tests/goldens/tokenizers/*.gguf
 seeds hf_config tests/goldens/models/*/config.json
-seeds tokenizer_json tests/goldens/models/*/tokenizer.json
+seeds tokenizer_json tests/goldens/models/*/tokenizer.json tests/goldens/tokenizers/{flags,gpt2,llama3,qwen2,smollm}.json
+seeds encode tests/fuzz/seeds/encode/*
 seeds jsonl tests/fuzz/seeds/jsonl/*
 
-fuzzers=(safetensors gguf hf_config tokenizer_json jsonl)
+fuzzers=(safetensors gguf hf_config tokenizer_json encode jsonl)
 share=$((seconds / ${#fuzzers[@]}))
 for name in "${fuzzers[@]}"; do
   log=build/fuzz/$name.log

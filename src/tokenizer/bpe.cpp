@@ -15,6 +15,17 @@ namespace {
 constexpr std::size_t kShort = 48;
 constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
+/// The tokens as a doubly linked list.
+void link_symbols(Bpe::Scratch& scratch) {
+  scratch.symbols.clear();
+  std::int32_t at = 0;
+  for (const std::int32_t token : scratch.tokens) {
+    scratch.symbols.push_back({token, at - 1, at + 1});
+    ++at;
+  }
+  scratch.symbols.back().next = -1;
+}
+
 }  // namespace
 
 MergeTable::MergeTable(const std::vector<TokenizerDefinition::Merge>& merges) {
@@ -117,15 +128,10 @@ const MergeTable::Entry* Bpe::merge_at(const Scratch& scratch, std::int32_t left
 
 void Bpe::merge_long(Scratch& scratch) const {
   constexpr std::int32_t kGone = -1;  // the token of a symbol that went into its left neighbour
+  link_symbols(scratch);
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
-  const auto count = static_cast<std::int32_t>(scratch.tokens.size());
-  symbols.clear();
   heap.clear();
-  for (std::int32_t i = 0; i < count; ++i) {
-    symbols.push_back({scratch.tokens[static_cast<std::size_t>(i)], i - 1, i + 1});
-  }
-  symbols.back().next = -1;
   const auto add = [&](std::int32_t left) {
     const MergeTable::Entry* entry = merge_at(scratch, left);
     if (entry != nullptr) {
@@ -138,8 +144,8 @@ void Bpe::merge_long(Scratch& scratch) const {
       std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
   };
-  for (std::int32_t i = 0; i < count; ++i) {
-    add(i);
+  for (std::size_t i = 0; i < symbols.size(); ++i) {
+    add(static_cast<std::int32_t>(i));
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   while (!heap.empty()) {
