@@ -29,8 +29,8 @@ def train_longtune(arguments) -> pathlib.Path:
         print("longtune trains", file=sys.stderr, flush=True)
         programs.longtune(
             arguments.longtune, *common, "--segment", 0, "--steps", max(arguments.at), "--lr", 5e-4, "--warmup", 4,
-            "--activations", arguments.activations, "--adapter", initial, "--save-every", arguments.save_every,
-            "--keep", 0, "--resume", "--output", output)
+            "--activations", arguments.activations, "--kv", arguments.activations, "--adapter", initial,
+            "--save-every", arguments.save_every, "--keep", 0, "--resume", "--output", output)
     return output
 
 
@@ -38,7 +38,8 @@ def evaluate_longtune(arguments, step: int) -> float:
     adapter = ["--adapter", arguments.work / f"longtune/checkpoints/step-{step}"] if step else []
     result, _ = programs.longtune(
         arguments.longtune, "eval", "perplexity", "--model", arguments.model, *adapter, "--data", arguments.held_out,
-        "--context", arguments.context, "--tokens", arguments.eval_tokens, "--activations", arguments.activations)
+        "--context", arguments.context, "--tokens", arguments.eval_tokens,
+        "--activations", arguments.activations, "--kv", arguments.activations)
     return result["nats"]
 
 

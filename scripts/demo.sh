@@ -59,7 +59,7 @@ fi
 say "training on the five other novels: $steps steps of $context tokens"
 "$longtune" train --model "$model" --data "$novels"/{emma,mansfieldpark,northangerabbey,prideprejudice,sensesensibility}.txt \
   --context "$context" --steps "$steps" --lr 5e-4 --lora-rank 16 --lora-alpha 32 \
-  --device-memory 1GiB --output "$output/adapter" --json "$work/train.json"
+  --device-memory 1GiB --output "$output/adapter" --json "$work/train.json" >&2
 
 say "reading Persuasion again, with the adapter"
 read_novel after --adapter "$output/adapter"
@@ -75,13 +75,12 @@ import json, pathlib, sys
 figures = {name: json.loads((pathlib.Path(sys.argv[1]) / f"{name}.json").read_text())
            for name in ("before", "after", "train")}
 before, after, train = figures["before"], figures["after"], figures["train"]
-gib = 1024 ** 3
 print(f"{'Persuasion, never trained on':34} {'before':>10} {'after':>10}")
 print(f"{'nats a token':34} {before['nats']:10.4f} {after['nats']:10.4f}")
 print(f"{'perplexity':34} {before['perplexity']:10.3f} {after['perplexity']:10.3f}")
 print(f"{'tokens scored':34} {before['tokens']:10,} {after['tokens']:10,}")
 print(f"trained {train['steps']} steps on {train.get('tokens', 0):,} tokens of five other novels in {train['seconds']:.0f} s, "
-      f"within {train['device_bytes_peak'] / gib:.2f} GiB of device memory")
+      f"with {train['device_bytes_peak'] / 2**20:.0f} MiB of device memory")
 if after["nats"] >= before["nats"]:
     sys.exit("demo: the held-out novel is not read better after training")
 TABLE
