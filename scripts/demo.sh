@@ -50,9 +50,9 @@ read_began=$(date +%s%N)
 read_novel before
 read_milliseconds=$((($(date +%s%N) - read_began) / 1000000))
 
-# A trained token costs about as much as four that are read.
+# A trained token costs about as much as three that are read.
 if [[ -z $steps ]]; then
-  steps=$((train_seconds * 1000 * eval_tokens / (read_milliseconds * context * 4)))
+  steps=$((train_seconds * 1000 * eval_tokens / (read_milliseconds * context * 3)))
   steps=$((steps < 4 ? 4 : steps > 40 ? 40 : steps))
 fi
 
