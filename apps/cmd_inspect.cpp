@@ -38,6 +38,11 @@ struct InspectArgs {
   return "?";
 }
 
+/// The shortest decimal number that names `value`: 1e-05, not what it is in f64.
+[[nodiscard]] double shortest(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
 [[nodiscard]] Json config_json(const ModelConfig& config) {
   return {{"architecture", config.architecture},
           {"layers", config.L},
@@ -47,7 +52,7 @@ struct InspectArgs {
           {"kv_heads", config.Hkv},
           {"head_dimension", config.D},
           {"vocabulary", config.V},
-          {"norm_eps", config.norm_eps},
+          {"norm_eps", shortest(config.norm_eps)},
           {"max_context", config.max_context},
           {"tied_embeddings", config.tied_embeddings},
           {"qkv_bias", config.qkv_bias},
@@ -104,7 +109,7 @@ void print_members(const Json& object, const std::string& prefix = "") {
     if (value.is_number_integer() && key.ends_with("bytes")) {
       text = format_bytes(value.get<std::int64_t>());
     }
-    fmt::print("  {:<28}{}\n", prefix + key, text);
+    fmt::print("  {:<32} {}\n", prefix + key, text);
   }
 }
 

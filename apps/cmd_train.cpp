@@ -110,12 +110,10 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
 /// Shows a run's steps and what it saves.
 class RunProgress : public RunObserver {
  public:
-  RunProgress(const Trainer& trainer, const TrainArgs& args, double peak_flops)
-      : trainer_(trainer),
-        steps_(trainer.options().steps),
-        progress_(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose)) {
+  RunProgress(const Trainer& trainer, const TrainArgs& args, Progress& progress)
+      : trainer_(trainer), steps_(trainer.options().steps), progress_(progress) {
     context_.steps = steps_;
-    context_.peak_flops = peak_flops;
+    context_.peak_flops = args.run.peak_flops;
     context_.budgets = args.shape.memory.budgets();
   }
 
@@ -152,7 +150,7 @@ class RunProgress : public RunObserver {
  private:
   const Trainer& trainer_;
   std::int64_t steps_;
-  Progress progress_;
+  Progress& progress_;
   StepContext context_;
   double seconds_ = 0;
   std::int64_t done_ = 0;
@@ -172,7 +170,7 @@ class RunProgress : public RunObserver {
 
 [[nodiscard]] Json result_json(const RunResult& result,
                                const Trainer& trainer,
-                               const RunProgress& progress,
+                               const RunProgress& observer,
                                const TrainArgs& args) {
   Json json = last_metrics(args.run.output);
   json["steps"] = result.steps;
@@ -182,8 +180,8 @@ class RunProgress : public RunObserver {
   json["disk_bytes_peak"] = 0;
   json["seconds"] = result.seconds;
   json["output"] = args.run.output.string();
-  if (progress.held_out_nats()) {
-    json["held_out_nats"] = *progress.held_out_nats();
+  if (observer.held_out_nats()) {
+    json["held_out_nats"] = *observer.held_out_nats();
   }
   return json;
 }
@@ -247,19 +245,20 @@ Outcome run_train(const std::vector<std::string>& arguments,
   describe_run(args, model, data, held_out, train, args.run.peak_flops);
   prepare_output(args.run);
 
-  Progress loading(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
-  Trainer trainer(
-      *model.source,
-      train,
-      args.shape.memory.budgets(),
-      data,
-      args.shape.model.adapter,
-      [&](double share) { loading.update(fmt::format("loading weights: {:.0f} %", 100 * share)); });
+  Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
+  Trainer trainer(*model.source,
+                  train,
+                  args.shape.memory.budgets(),
+                  data,
+                  args.shape.model.adapter,
+                  [&](double share) {
+                    progress.update(fmt::format("loading weights: {:.0f} %", 100 * share));
+                  });
   write_file(args.run.output / "run.toml", options.toml());
-  RunProgress progress(trainer, args, args.run.peak_flops);
+  RunProgress observer(trainer, args, progress);
   const RunResult result = run_training(
-      trainer, held_out ? &*held_out : nullptr, args.run, progress, signals.stop_requested());
-  Outcome outcome{.result = result_json(result, trainer, progress, args)};
+      trainer, held_out ? &*held_out : nullptr, args.run, observer, signals.stop_requested());
+  Outcome outcome{.result = result_json(result, trainer, observer, args)};
   if (!result.finished) {
     const std::string message = fmt::format(
         "[train] interrupted after step {}; its state is saved, --resume goes on", result.steps);
