@@ -8,9 +8,9 @@
 #include <cstring>
 #include <new>
 
+#include "apps/json_file.h"
 #include "apps/values.h"
 #include "base/text.h"
-#include "io/atomic_file.h"
 
 namespace longtune::cli {
 namespace {
@@ -42,10 +42,6 @@ using Arguments = std::vector<std::string>;
     }
   }
   return std::nullopt;
-}
-
-void write_json(const fs::path& path, const Json& value) {
-  write_file(path, value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 /// Makes what was printed certain to have been: a full disk must not pass for success.

@@ -1,16 +1,14 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/json_file.h"
 #include "base/error.h"
 
 namespace longtune::cli {
-
-using Json = nlohmann::ordered_json;
 
 /// What scripts see of the program's end.
 enum class ExitStatus : std::uint8_t {

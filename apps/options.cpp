@@ -1,10 +1,8 @@
 #include "apps/options.h"
 
-#include <algorithm>
-
+#include "apps/json_file.h"
 #include "base/error.h"
 #include "device/threads.h"
-#include "io/atomic_file.h"
 
 namespace longtune::cli {
 namespace {
@@ -78,7 +76,7 @@ void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>&
   }
   use_threads(static_cast<int>(args.threads.value_or(available_cores())));
   if (json) {
-    const AtomicFile probe(*json);
+    check_writable(*json);
   }
 }
 

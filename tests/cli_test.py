@@ -93,6 +93,10 @@ class Usage(CommandLine):
         line = self.refuse(2, "unknown option '--nothing'", "plan", "--nothing", "--json", path)
         self.assertEqual(json.loads(path.read_text()),
                          {"error": {"code": "invalid_argument", "message": line.removeprefix("longtune: ")}})
+        shown = self.succeed("plan", "--model", self.model, "--json", "/dev/stdout")
+        self.assertTrue(json.loads(shown[shown.index("{"):])["fits"])
+        self.assertTrue(pathlib.Path("/dev/stdout").is_symlink())
+        self.refuse(5, "is a directory", "plan", "--model", self.model, "--json", self.root)
         self.refuse(5, "no/where", "plan", "--model", self.model, "--json", self.root / "no/where.json")
 
     def test_toml_and_the_command_line(self):

@@ -140,6 +140,18 @@ void write_file(const fs::path& path, std::string_view text) {
   file.commit();
 }
 
+void remove_directory(const fs::path& path) {
+  const fs::path aside = partial_name(path);
+  if (rename(path.c_str(), aside.c_str()) != 0) {
+    refuse("remove", path, errno);
+  }
+  std::error_code error;
+  fs::remove_all(aside, error);
+  if (error) {
+    refuse("remove", path, error.value());
+  }
+}
+
 void remove_partials(const fs::path& directory) {
   std::error_code error;
   std::vector<fs::path> found;

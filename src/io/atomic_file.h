@@ -62,6 +62,10 @@ class AtomicDirectory {
 /// Writes a whole file atomically.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
+/// Removes a directory so that it is complete or absent under its name at every moment: renamed as
+/// a partial one first. Throws Error kIo where the system refuses.
+void remove_directory(const std::filesystem::path& path);
+
 /// Removes what killed writers left in `directory` (names as AtomicFile's). Not to be called while
 /// another process writes there. Throws Error kIo.
 void remove_partials(const std::filesystem::path& directory);

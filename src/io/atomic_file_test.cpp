@@ -87,6 +87,14 @@ TEST(AtomicDirectory, AppearsAtCommitAndReplaces) {
                "none/x: No such file or directory");
 }
 
+TEST(RemoveDirectory, RemovesItWholeAndNamesWhatItCannot) {
+  const TemporaryDirectory scratch;
+  (void)scratch.write("old/deep/file", "x");
+  remove_directory(scratch.path() / "old");
+  EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
+  expect_error([&] { remove_directory(scratch.path() / "old"); }, ErrorCode::kIo, "old");
+}
+
 TEST(RemovePartials, RemovesWhatKilledWritersLeft) {
   const TemporaryDirectory directory;
   directory.write(".step-3.partial-17-0/a", "");

@@ -92,15 +92,7 @@ void Run::remove_old_checkpoints() {
   const auto existing = checkpoints_in(options_.output);
   const auto count = static_cast<std::int64_t>(existing.size());
   for (std::int64_t i = 0; i + options_.keep < count; ++i) {
-    std::error_code error;
-    fs::remove_all(existing[i].second, error);
-    if (error) {
-      fail(ErrorCode::kIo,
-           "train",
-           "cannot remove the old checkpoint {}: {}",
-           existing[i].second.string(),
-           error.message());
-    }
+    remove_directory(existing[i].second);
   }
 }
 
