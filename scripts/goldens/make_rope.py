@@ -41,10 +41,11 @@ CASES = [
     (128, YARN | {"rope_theta": 1000000.0, "truncate": False}),
     (64, YARN | {"rope_theta": 10000.0, "attention_factor": 1.25}),
     (64, YARN | {"rope_theta": 10000.0, "mscale": 1.0, "mscale_all_dim": 0.5}),
-    (64, YARN | {"rope_theta": 10000.0, "mscale": 1.0}),
+    (64, YARN | {"rope_theta": 10000.0, "mscale": 0.7}),
     (64, YARN | {"rope_theta": 10000.0, "beta_fast": 16.0, "beta_slow": 2.0}),
     (64, YARN | {"rope_theta": 10000.0, "factor": None}),
     (16, YARN | {"rope_theta": 10000.0, "original_max_position_embeddings": 8}),
+    (16, YARN | {"rope_theta": 10000.0, "original_max_position_embeddings": 4}),
 ]
 
 

@@ -186,6 +186,10 @@ TEST(HfSource, RefusesBadShards) {
   model.refuses(ErrorCode::kBadInput, "c.safetensors: No such file");
   with("b.safetensors");
   model.refuses(ErrorCode::kBadInput, "is not in shard 'b.safetensors'");
+  json moved = map;
+  moved["model.norm.weight"] = "a.safetensors";
+  model.write_index(moved);
+  model.refuses(ErrorCode::kBadInput, "'model.norm.weight' is not in shard 'a.safetensors'");
   for (const char* name : {"../a.safetensors", "/etc/passwd", "", ".."}) {
     with(name);
     model.refuses(ErrorCode::kBadInput, "is no plain file name");
