@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 namespace longtune {
@@ -76,25 +77,53 @@ Tokens by_definition(const Merges& merges, Tokens tokens) {
   }
 }
 
-TEST(Bpe, FollowsTheDefinitionForShortAndLongWords) {
-  // Ranks in no helpful order: a merge may make a pair that ranks before it.
-  const Merges merges{{301, 302, 305},
-                      {'a', 'b', 300},
-                      {300, 300, 301},
-                      {'b', 'a', 302},
-                      {'a', 'a', 303},
-                      {303, 'b', 304},
-                      {302, 'b', 306},
-                      {301, 301, 307}};
-  const Bpe bpe(merges, byte_tokens());
-  std::uint32_t state = 12345;
-  for (std::size_t size = 1; size < 160; ++size) {
-    std::string word;
-    for (std::size_t i = 0; i < size; ++i) {
-      state = state * 1664525 + 1013904223;
-      word.push_back((state >> 16) % 3 == 0 ? 'b' : 'a');
+/// Whole numbers that look random.
+class Numbers {
+ public:
+  explicit Numbers(std::uint32_t seed) : state_(seed) {}
+
+  /// In [0, bound).
+  std::uint32_t below(std::size_t bound) {
+    state_ = state_ * 1664525 + 1013904223;
+    return (state_ >> 8) % static_cast<std::uint32_t>(bound);
+  }
+
+ private:
+  std::uint32_t state_;
+};
+
+/// Merges of different pairs of a, b, c and one another, in no helpful order: one may make a pair
+/// that ranks before it, or take a symbol from a pair that waits.
+Merges random_merges(Numbers& random) {
+  std::vector<std::int32_t> symbols{'a', 'b', 'c'};
+  std::set<std::pair<std::int32_t, std::int32_t>> pairs;
+  Merges merges;
+  for (std::int32_t made = 300; made < 330; ++made) {
+    const std::int32_t left = symbols[random.below(symbols.size())];
+    const std::int32_t right = symbols[random.below(symbols.size())];
+    if (pairs.emplace(left, right).second) {
+      merges.push_back({left, right, made});
+      symbols.push_back(made);
     }
-    EXPECT_EQ(encode(bpe, word), by_definition(merges, Tokens(word.begin(), word.end()))) << word;
+  }
+  for (std::size_t i = merges.size() - 1; i > 0; --i) {
+    std::swap(merges[i], merges[random.below(i + 1)]);
+  }
+  return merges;
+}
+
+TEST(Bpe, FollowsTheDefinitionForShortAndLongWords) {
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    Numbers random(seed);
+    const Merges merges = random_merges(random);
+    const Bpe bpe(merges, byte_tokens());
+    for (std::size_t size = 1; size < 160; size += 7) {
+      std::string word;
+      for (std::size_t i = 0; i < size; ++i) {
+        word.push_back("abc"[random.below(3)]);
+      }
+      EXPECT_EQ(encode(bpe, word), by_definition(merges, Tokens(word.begin(), word.end()))) << word;
+    }
   }
 }
 
