@@ -256,11 +256,12 @@ class Training(CommandLine):
     def assert_same_end(self, output, wanted):
         for name in ("adapter_model.safetensors", "checkpoints/step-40/optimizer.safetensors"):
             self.assertEqual((self.root / output / name).read_bytes(), (self.root / wanted / name).read_bytes(), name)
-        steps = [[json.loads(line)[key] for key in ("step", "loss", "samples")] for line in
-                 (self.root / output / "metrics.jsonl").open()]
-        self.assertEqual([step for step, _, _ in steps], list(range(1, 41)))
-        self.assertEqual(steps, [[json.loads(line)[key] for key in ("step", "loss", "samples")] for line in
-                                 (self.root / wanted / "metrics.jsonl").open()])
+        self.assertEqual([step for step, _, _ in self.steps_of(output)], list(range(1, 41)))
+        self.assertEqual(self.steps_of(output), self.steps_of(wanted))
+
+    def steps_of(self, output):
+        lines = (self.root / output / "metrics.jsonl").read_text().splitlines()
+        return [(step["step"], step["loss"], step["samples"]) for step in map(json.loads, lines)]
 
     def test_interrupted_and_resumed_ends_the_same(self):
         self.succeed(*self.many_steps("whole"))
