@@ -117,6 +117,7 @@ struct Generation {
   }
   result.seconds = since(start);
   std::fputc('\n', stdout);
+  std::fflush(stdout);  // before what is printed elsewhere
   return result;
 }
 

@@ -10,23 +10,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether `path` is there and must be written to rather than replaced: /dev/stdout may lead to a
-/// regular file, but is none.
-[[nodiscard]] bool is_special_file(const fs::path& path) {
+/// Whether `path` must be written on to rather than replaced: a device, a pipe, or a name for a
+/// file that is open already, like /dev/stdout, whatever that leads to.
+[[nodiscard]] bool is_stream(const fs::path& path) {
+  const std::string absolute = fs::absolute(path).lexically_normal().string();
   std::error_code ignored;  // what cannot be looked at is refused when it is written
-  const fs::file_status status = fs::symlink_status(path, ignored);
-  return fs::exists(status) && !fs::is_regular_file(status);
+  const fs::file_status status = fs::status(path, ignored);
+  return absolute.starts_with("/dev/") || absolute.starts_with("/proc/") ||
+         (fs::exists(status) && !fs::is_regular_file(status));
+}
+
+/// Where a link leads, so that the file is replaced and not the link.
+[[nodiscard]] fs::path target_of(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : path;
 }
 
 }  // namespace
 
 void write_json(const fs::path& path, const Json& value) {
   const std::string text = value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (!is_special_file(path)) {
-    write_file(path, text);
+  if (!is_stream(path)) {
+    write_file(target_of(path), text);
     return;
   }
-  std::ofstream file(path);
+  std::ofstream file(path, std::ios::app);
   if (!(file << text << std::flush)) {
     fail(ErrorCode::kIo, "output", "cannot write {}", path.string());
   }
@@ -36,8 +44,8 @@ void check_writable(const fs::path& path) {
   if (fs::is_directory(path)) {
     fail(ErrorCode::kIo, "output", "cannot write {}: it is a directory", path.string());
   }
-  if (!is_special_file(path)) {
-    const AtomicFile probe(path);
+  if (!is_stream(path)) {
+    const AtomicFile probe(target_of(path));
   }
 }
 

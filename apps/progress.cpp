@@ -77,6 +77,10 @@ void Progress::note(const std::string& line) {
 void Progress::print_in_place(const std::string& line) {
   // A line that wraps could not be rewritten.
   const std::string shown = line.substr(0, columns_of(stream_) - 1);
+  if (is_line_open_ && shown == shown_) {
+    return;
+  }
+  shown_ = shown;
   std::fprintf(stream_, "\r%s\x1b[K", shown.c_str());
   std::fflush(stream_);
   is_line_open_ = true;
@@ -91,21 +95,20 @@ void Progress::end_line() {
 }
 
 std::string step_line(const StepReport& report, const StepContext& context) {
-  std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2g}  {:.0f} tokens/s",
-                                 report.step,
-                                 context.steps,
-                                 report.loss,
-                                 report.lr,
-                                 static_cast<double>(report.tokens) / report.seconds);
+  std::string line = fmt::format("step {}/{}  ", report.step, context.steps);
+  if (report.step < context.steps) {
+    line += fmt::format("{} left  ", duration_text(context.seconds_left));
+  }
+  line += fmt::format("loss {:.4f}  lr {:.2g}  {:.0f} tokens/s",
+                      report.loss,
+                      report.lr,
+                      static_cast<double>(report.tokens) / report.seconds);
   if (context.peak_flops > 0) {
     line += fmt::format("  {:.0f} % of limit",
                         100 * report.flops / report.seconds / context.peak_flops);
   }
   line += "  " + tier_text(Tier::kDevice, context.device_bytes, context.budgets);
   line += "  " + tier_text(Tier::kHost, context.host_bytes, context.budgets);
-  if (report.step < context.steps) {
-    line += fmt::format("  {} left", duration_text(context.seconds_left));
-  }
   return line;
 }
 

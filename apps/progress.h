@@ -52,6 +52,7 @@ class Progress {
   ProgressMode mode_;
   std::chrono::milliseconds interval_;
   std::optional<std::chrono::steady_clock::time_point> printed_;
+  std::string shown_;  ///< in the open line
   bool is_line_open_ = false;
 };
 
@@ -65,8 +66,8 @@ struct StepContext {
   double seconds_left = 0;
 };
 
-/// "step 12/100  loss 2.3451  lr 1.9e-04  412 tokens/s  38 % of limit  device 0.9 GiB of 1 GiB
-/// host 200 MiB  3:12 left".
+/// "step 12/100  3:12 left  loss 2.3451  lr 0.00019  412 tokens/s  38 % of limit  device 900.0 MiB
+/// of 1.00 GiB  host 200.0 MiB": what is wanted most stands first, as a terminal cuts the end.
 [[nodiscard]] std::string step_line(const StepReport& report, const StepContext& context);
 
 /// "7 s", "3:12", "1:02:03".

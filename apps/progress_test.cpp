@@ -39,6 +39,16 @@ TEST(Progress, ATerminalLineIsRewrittenInPlace) {
             "\rone\x1b[K\rtwo\x1b[K\nnoted\n\rthree\x1b[K\n");
 }
 
+TEST(Progress, ATerminalLineIsNotRewrittenByItself) {
+  EXPECT_EQ(printed(ProgressMode::kTerminal,
+                    milliseconds(0),
+                    [](Progress& progress) {
+                      progress.update("one");
+                      progress.update("one");
+                    }),
+            "\rone\x1b[K\n");
+}
+
 TEST(Progress, ATerminalLineNeverWraps) {
   const std::string text =
       printed(ProgressMode::kTerminal, milliseconds(0), [](Progress& progress) {
@@ -76,8 +86,8 @@ TEST(Progress, AStepsLineNamesWhatMatters) {
   context.budgets.device = kGiB;
   context.seconds_left = 352;
   EXPECT_EQ(step_line(report, context),
-            "step 12/100  loss 2.3451  lr 0.00019  512 tokens/s  50 % of limit  "
-            "device 900.0 MiB of 1.00 GiB  host 200.0 MiB  5:52 left");
+            "step 12/100  5:52 left  loss 2.3451  lr 0.00019  512 tokens/s  50 % of limit  "
+            "device 900.0 MiB of 1.00 GiB  host 200.0 MiB");
   report.step = 100;
   context.peak_flops = 0;
   EXPECT_EQ(step_line(report, context),

@@ -93,9 +93,18 @@ class Usage(CommandLine):
         line = self.refuse(2, "unknown option '--nothing'", "plan", "--nothing", "--json", path)
         self.assertEqual(json.loads(path.read_text()),
                          {"error": {"code": "invalid_argument", "message": line.removeprefix("longtune: ")}})
-        shown = self.succeed("plan", "--model", self.model, "--json", "/dev/stdout")
+        with open(self.root / "stdout.txt", "w+") as stdout:
+            subprocess.run([LONGTUNE, "plan", "--model", self.model, "--json", "/dev/stdout"], stdout=stdout, check=True)
+            stdout.seek(0)
+            shown = stdout.read()
+        self.assertTrue(shown.startswith("purpose"), shown)
         self.assertTrue(json.loads(shown[shown.index("{"):])["fits"])
         self.assertTrue(pathlib.Path("/dev/stdout").is_symlink())
+        link = self.root / "link.json"
+        link.symlink_to(path)
+        self.succeed("plan", "--model", self.model, "--json", link)
+        self.assertTrue(link.is_symlink())
+        self.assertTrue(json.loads(path.read_text())["fits"])
         self.refuse(5, "is a directory", "plan", "--model", self.model, "--json", self.root)
         self.refuse(5, "no/where", "plan", "--model", self.model, "--json", self.root / "no/where.json")
 
