@@ -191,6 +191,7 @@ void describe_run(const TrainArgs& args,
                   const Dataset& data,
                   const std::optional<Dataset>& held_out,
                   const TrainOptions& train,
+                  const Plan& plan,
                   double peak_flops) {
   if (args.common.is_quiet) {
     return;
@@ -199,7 +200,6 @@ void describe_run(const TrainArgs& args,
   if (held_out) {
     fmt::print(stderr, "held out: {}\n", describe(held_out->summary()));
   }
-  const Plan plan = Trainer::plan(*model.source, train, data.host_bytes());
   fmt::print(stderr, "{}", plan_table(plan, args.shape.memory.budgets()));
   const double seconds = step_flops(model.source->config(), train) / peak_flops;
   fmt::print(stderr,
@@ -242,22 +242,33 @@ Outcome run_train(const std::vector<std::string>& arguments,
   }
   args.run.base_model = args.shape.model.model.string();
   args.run.peak_flops = measure_peak_flops();
-  describe_run(args, model, data, held_out, train, args.run.peak_flops);
+  const Budgets budgets = args.shape.memory.budgets();
+  const std::int64_t data_bytes = data.host_bytes() + (held_out ? held_out->host_bytes() : 0);
+  describe_run(args,
+               model,
+               data,
+               held_out,
+               train,
+               Trainer::plan(*model.source, train, data_bytes),
+               args.run.peak_flops);
+  // Before anything is made or loaded.
+  (void)Trainer::plan_within(*model.source, train, budgets, data_bytes);
   prepare_output(args.run);
 
   Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
   Trainer trainer(*model.source,
                   train,
-                  args.shape.memory.budgets(),
+                  budgets,
                   data,
+                  held_out ? &*held_out : nullptr,
                   args.shape.model.adapter,
                   [&](double share) {
-                    progress.update(fmt::format("loading weights: {:.0f} %", 100 * share));
+                    const auto line = fmt::format("loading weights: {:.0f} %", 100 * share);
+                    share < 1 ? progress.update(line) : progress.last(line);
                   });
   write_file(args.run.output / "run.toml", options.toml());
   RunProgress observer(trainer, args, progress);
-  const RunResult result = run_training(
-      trainer, held_out ? &*held_out : nullptr, args.run, observer, signals.stop_requested());
+  const RunResult result = run_training(trainer, args.run, observer, signals.stop_requested());
   Outcome outcome{.result = result_json(result, trainer, observer, args)};
   if (!result.finished) {
     const std::string message = fmt::format(

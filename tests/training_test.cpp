@@ -18,6 +18,8 @@ using test::ScratchDirectory;
 using test::text_of;
 using test::trained_bytes;
 
+const std::atomic<bool> kGoOn = false;
+
 class Training : public testing::Test {
  protected:
   Training()
@@ -36,7 +38,8 @@ class Training : public testing::Test {
   }
 
   [[nodiscard]] std::unique_ptr<Trainer> trainer() const {
-    return std::make_unique<Trainer>(*source_, options_, Budgets{}, data_, std::nullopt, nullptr);
+    return std::make_unique<Trainer>(
+        *source_, options_, Budgets{}, data_, &data_, std::nullopt, nullptr);
   }
 
   // A run into `name`, stopped after the step numbered `stop_after` if that is not 0.
@@ -50,7 +53,7 @@ class Training : public testing::Test {
 
     observer.after = stop_after;
     const RunOptions run{.output = scratch_.path() / name, .save_every = 2, .resume = resume};
-    return run_training(*trainer(), nullptr, run, observer, observer.stop);
+    return run_training(*trainer(), run, observer, observer.stop);
   }
 
   [[nodiscard]] std::string result_of(const std::string& name) const {
@@ -68,11 +71,11 @@ TEST_F(Training, LowersTheLoss) {
   options_.steps = 30;
   options_.warmup = 2;
   const auto trained = trainer();
-  const double before = trained->evaluate(data_, {});
+  const double before = *trained->evaluate(kGoOn);
   for (int i = 0; i < 30; ++i) {
     (void)trained->step();
   }
-  EXPECT_LT(trained->evaluate(data_, {}), before - 0.3);
+  EXPECT_LT(*trained->evaluate(kGoOn), before - 0.3);
 }
 
 TEST_F(Training, ARunStoppedAfterAnyStepEndsAsOneNeverStopped) {
@@ -85,6 +88,40 @@ TEST_F(Training, ARunStoppedAfterAnyStepEndsAsOneNeverStopped) {
     EXPECT_TRUE(run(name, true, 0).finished);
     EXPECT_EQ(result_of(name), result_of("whole")) << "stopped after step " << stop;
   }
+}
+
+TEST_F(Training, AnEvaluationThatIsStoppedIsMadeUpForAfterResuming) {
+  struct Evaluations : RunObserver {
+    std::atomic<bool> stop = false;
+    bool is_to_stop = false;
+    std::vector<std::pair<std::int64_t, double>> nats;
+
+    void on_step(const StepReport& report) override { stop = is_to_stop && report.step == 6; }
+
+    void on_evaluation(std::int64_t step, double value) override { nats.emplace_back(step, value); }
+  };
+
+  const auto evaluated = [&](const std::string& name, bool resume, bool is_to_stop) {
+    Evaluations observer;
+    observer.is_to_stop = is_to_stop;
+    const RunOptions run{.output = scratch_.path() / name, .eval_every = 3, .resume = resume};
+    const RunResult result = run_training(*trainer(), run, observer, observer.stop);
+    EXPECT_EQ(result.finished, !is_to_stop);
+    EXPECT_EQ(result.steps, 6);
+    return observer.nats;
+  };
+  const auto whole = evaluated("evaluated", false, false);
+  ASSERT_EQ(whole.size(), 2U);
+  EXPECT_EQ(whole[0].first, 3);
+  EXPECT_EQ(whole[1].first, 6);
+  EXPECT_NE(whole[0].second, whole[1].second);
+
+  const auto first = evaluated("stopped", false, true);
+  EXPECT_EQ(first, std::vector(whole.begin(), whole.begin() + 1));
+  EXPECT_FALSE(fs::exists(scratch_.path() / "stopped" / "adapter_model.safetensors"));
+  const auto second = evaluated("stopped", true, false);
+  EXPECT_EQ(second, std::vector(whole.begin() + 1, whole.end()));
+  EXPECT_EQ(result_of("stopped"), result_of("evaluated"));
 }
 
 TEST_F(Training, ThreadCountChangesNoBit) {
@@ -171,7 +208,7 @@ TEST_F(Training, ALossThatIsNotFiniteStopsTheRunAndKeepsTheLastCheckpoint) {
   const std::atomic<bool> stop = false;
   const RunOptions run{.output = scratch_.path() / "diverged", .save_every = 1};
   try {
-    (void)run_training(*trainer(), nullptr, run, observer, stop);
+    (void)run_training(*trainer(), run, observer, stop);
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInternal);
@@ -201,7 +238,7 @@ TEST_F(Training, RefusesWhatDoesNotFitWithTheNearestSettingsThatDo) {
   const std::int64_t need = Trainer::plan(*source_, options_, 0).need(Tier::kDevice);
   try {
     const Trainer refused(
-        *source_, options_, Budgets{.device = need / 2}, data_, std::nullopt, nullptr);
+        *source_, options_, Budgets{.device = need / 2}, data_, nullptr, std::nullopt, nullptr);
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kOutOfBudget);
@@ -244,7 +281,8 @@ TEST_F(Training, RefusesAnOutputThatHoldsAnotherRun) {
 TEST_F(Training, StartsFromASavedAdapter) {
   (void)run("first", false, 0);
   options_.lora = read_lora_config(scratch_.path() / "first");
-  const Trainer next(*source_, options_, Budgets{}, data_, scratch_.path() / "first", nullptr);
+  const Trainer next(
+      *source_, options_, Budgets{}, data_, nullptr, scratch_.path() / "first", nullptr);
   save_adapter(next.adapter(), scratch_.path(), "base");
   EXPECT_EQ(trained_bytes(scratch_.path()), trained_bytes(scratch_.path() / "first"));
 }

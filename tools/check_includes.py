@@ -11,7 +11,7 @@ for lists in sorted(root.glob("src/*/CMakeLists.txt")):
         deps[found[1]] = {found[1], *(named[1].split() if named else [])}
 bad = []
 for path in sorted((root / "src").rglob("*")):
-    if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+    if path.suffix not in {".h", ".cpp", ".inc", ".cu", ".cuh"}:
         continue
     module = path.relative_to(root / "src").parts[0]
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -44,7 +44,10 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t steps_done)
   }
 }
 
-void MetricsFile::append(const StepReport& report, const Trainer& trainer, double peak_flops) {
+void MetricsFile::append(const StepReport& report,
+                         const Trainer& trainer,
+                         double peak_flops,
+                         std::optional<double> held_out_nats) {
   Json object;
   object["step"] = report.step;
   object["loss"] = report.loss;
@@ -63,6 +66,9 @@ void MetricsFile::append(const StepReport& report, const Trainer& trainer, doubl
   object["attended_fraction"] = 1.0;  // dense attention sees all of the history
   object["seconds"] = report.seconds;
   object["samples"] = report.samples;
+  if (held_out_nats) {
+    object["held_out_nats"] = *held_out_nats;
+  }
   const std::string line = object.dump() + "\n";
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fflush(file_.get()) != 0) {

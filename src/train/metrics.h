@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "train/trainer.h"
 
@@ -11,14 +12,18 @@ namespace longtune {
 /// `metrics.jsonl`: one JSON object a step, appended and flushed at once, with step, loss (nats),
 /// lr, grad_norm, tokens, tokens_per_s, share_of_limit (of the machine's measured peak; null where
 /// that is not known), device_bytes_peak, host_bytes, disk_bytes, attended_fraction (of the
-/// history), seconds, and samples (indices in the data set).
+/// history), seconds, samples (indices in the data set), and held_out_nats where the step was
+/// evaluated.
 class MetricsFile {
  public:
   /// Opens the file to append, without what it holds of steps after `steps_done`: those will be
   /// made again. Throws Error kIo where the system refuses.
   MetricsFile(const std::filesystem::path& path, std::int64_t steps_done);
 
-  void append(const StepReport& report, const Trainer& trainer, double peak_flops);
+  void append(const StepReport& report,
+              const Trainer& trainer,
+              double peak_flops,
+              std::optional<double> held_out_nats);
 
  private:
   std::string path_;

@@ -51,6 +51,9 @@ class Run {
   void save_checkpoint();
   void finish();
 
+  /// Whether the step that was done last is to be evaluated.
+  [[nodiscard]] bool is_evaluation_due() const;
+
  private:
   void remove_old_checkpoints();
 
@@ -96,6 +99,12 @@ void Run::remove_old_checkpoints() {
   }
 }
 
+bool Run::is_evaluation_due() const {
+  const std::int64_t step = trainer_.steps_done();
+  return trainer_.has_held_out() && options_.eval_every > 0 && step > 0 &&
+         step % options_.eval_every == 0;
+}
+
 void Run::finish() {
   save_checkpoint();
   save_adapter(trainer_.adapter(), options_.output, options_.base_model);
@@ -116,7 +125,6 @@ void prepare_output(const RunOptions& run) {
 }
 
 RunResult run_training(Trainer& trainer,
-                       const Dataset* held_out,
                        const RunOptions& options,
                        RunObserver& observer,
                        const std::atomic<bool>& stop) {
@@ -124,23 +132,34 @@ RunResult run_training(Trainer& trainer,
   run.begin();
   MetricsFile metrics(options.output / "metrics.jsonl", trainer.steps_done());
   RunResult result{.steps = trainer.steps_done()};
+  bool is_evaluation_missing = false;
+  // The held-out loss where one is due; nothing where none is or `stop` ended it.
+  const auto evaluate = [&]() -> std::optional<double> {
+    if (!run.is_evaluation_due()) {
+      return std::nullopt;
+    }
+    const std::optional<double> nats = trainer.evaluate(stop);
+    is_evaluation_missing = !nats;
+    if (nats) {
+      observer.on_evaluation(trainer.steps_done(), *nats);
+    }
+    return nats;
+  };
+  (void)evaluate();
   const std::int64_t steps = trainer.options().steps;
   while (trainer.steps_done() < steps && !stop) {
     const StepReport report = trainer.step();
-    metrics.append(report, trainer, options.peak_flops);
     result.steps = report.step;
     result.tokens += report.tokens;
     result.seconds += report.seconds;
     result.last = report;
     observer.on_step(report);
-    if (held_out != nullptr && options.eval_every > 0 && report.step % options.eval_every == 0) {
-      observer.on_evaluation(report.step, trainer.evaluate(*held_out, {}));
-    }
+    metrics.append(report, trainer, options.peak_flops, evaluate());
     if (options.save_every > 0 && report.step % options.save_every == 0) {
       run.save_checkpoint();
     }
   }
-  result.finished = trainer.steps_done() >= steps;
+  result.finished = trainer.steps_done() >= steps && !is_evaluation_missing;
   if (result.finished) {
     run.finish();
   } else {

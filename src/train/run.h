@@ -48,12 +48,13 @@ struct RunResult {
   std::optional<StepReport> last;
 };
 
-/// Runs training to its end or until `stop` is set (polled between steps), writing metrics.jsonl
-/// (one object a step), checkpoints/step-N/ (complete or absent), and at the end the adapter in
-/// PEFT's format. A failing step leaves the last checkpoint and what metrics.jsonl holds. Refuses,
-/// kInvalidArgument, an output directory that holds another run's results unless it is resumed.
+/// Runs training to its end or until `stop` is set (polled between steps, and between the samples
+/// of an evaluation), writing metrics.jsonl (one object a step), checkpoints/step-N/ (complete or
+/// absent), and at the end the adapter in PEFT's format. A failing step leaves the last checkpoint
+/// and what metrics.jsonl holds. A run resumed after a step that is to be evaluated begins with
+/// that evaluation. Refuses, kInvalidArgument, an output directory that holds another run's results
+/// unless it is resumed.
 [[nodiscard]] RunResult run_training(Trainer& trainer,
-                                     const Dataset* held_out,
                                      const RunOptions& run,
                                      RunObserver& observer,
                                      const std::atomic<bool>& stop);

@@ -72,6 +72,7 @@ void check(const TrainOptions& options) {
 struct Trainer::State {
   TrainOptions options;
   const Dataset* data;
+  const Dataset* held_out;
   Plan plan;
   Arena arena;
   Decoder decoder;
@@ -84,9 +85,11 @@ struct Trainer::State {
   State(const ModelSource& source,
         const TrainOptions& wanted,
         const Dataset& read,
+        const Dataset* evaluated,
         const Plan& needed)
       : options(wanted),
         data(&read),
+        held_out(evaluated),
         arena(needed.need(Tier::kDevice), Arena::Options::from_environment()),
         decoder(source, decoder_options(wanted), arena, plan),
         order(read.size(), wanted.shuffle, random_key(wanted.seed, kOrderStream)),
@@ -112,29 +115,45 @@ Plan Trainer::plan(const ModelSource& source,
   return plan;
 }
 
-Trainer::Trainer(const ModelSource& source,
-                 const TrainOptions& options,
-                 const Budgets& budgets,
-                 const Dataset& data,
-                 const std::optional<std::filesystem::path>& start,
-                 const std::function<void(double)>& load_progress) {
-  const Plan needed = plan(source, options, data.host_bytes());
+Plan Trainer::plan_within(const ModelSource& source,
+                          const TrainOptions& options,
+                          const Budgets& budgets,
+                          std::int64_t data_bytes) {
+  Plan needed = plan(source, options, data_bytes);
   if (!fits(needed, budgets)) {
-    const auto nearest = nearest_settings(source, options, data.host_bytes(), budgets);
+    const auto nearest = nearest_settings(source, options, data_bytes, budgets);
     fail_out_of_budget(needed,
                        budgets,
                        nearest.empty()
                            ? "no single setting makes it fit"
                            : fmt::format("it fits with {}", fmt::join(nearest, " or ")));
   }
-  if (data.longest_sample() > options.context) {
-    fail(ErrorCode::kInvalidArgument,
-         "train",
-         "a sample of {} tokens is longer than --context {}",
-         data.longest_sample(),
-         options.context);
+  return needed;
+}
+
+Trainer::Trainer(const ModelSource& source,
+                 const TrainOptions& options,
+                 const Budgets& budgets,
+                 const Dataset& data,
+                 const Dataset* held_out,
+                 const std::optional<std::filesystem::path>& start,
+                 const std::function<void(double)>& load_progress) {
+  std::int64_t data_bytes = 0;
+  for (const Dataset* read : {&data, held_out}) {
+    if (read == nullptr) {
+      continue;
+    }
+    data_bytes += read->host_bytes();
+    if (read->longest_sample() > options.context) {
+      fail(ErrorCode::kInvalidArgument,
+           "train",
+           "a sample of {} tokens is longer than --context {}",
+           read->longest_sample(),
+           options.context);
+    }
   }
-  state_ = std::make_unique<State>(source, options, data, needed);
+  const Plan needed = plan_within(source, options, budgets, data_bytes);
+  state_ = std::make_unique<State>(source, options, data, held_out, needed);
   state_->decoder.load(source, load_progress);
   Adapter& adapter = *state_->decoder.adapter();
   if (start) {
@@ -243,13 +262,14 @@ StepReport Trainer::step() {
   return report;
 }
 
-double Trainer::evaluate(const Dataset& data, const std::function<void()>& between) {
+std::optional<double> Trainer::evaluate(const std::atomic<bool>& stop) {
+  const Dataset& data = *state_->held_out;
   double loss = 0;
   std::int64_t targets = 0;
   double flops = 0;
   for (std::int64_t i = 0; i < data.size(); ++i) {
-    if (between) {
-      between();
+    if (stop) {
+      return std::nullopt;
     }
     const Sample sample = data.sample(i);
     loss += state_->run_sample(sample, State::Pass::kEvaluation, 0, flops);
@@ -272,6 +292,10 @@ const Adapter& Trainer::adapter() const {
 
 const Plan& Trainer::plan() const {
   return state_->plan;
+}
+
+bool Trainer::has_held_out() const {
+  return state_->held_out != nullptr;
 }
 
 std::int64_t Trainer::device_bytes_peak() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -64,13 +65,21 @@ class Trainer {
                                  const TrainOptions& options,
                                  std::int64_t data_bytes);
 
+  /// The same plan, where it fits the budgets. Throws Error kOutOfBudget, with the nearest settings
+  /// that do, where it does not.
+  [[nodiscard]] static Plan plan_within(const ModelSource& source,
+                                        const TrainOptions& options,
+                                        const Budgets& budgets,
+                                        std::int64_t data_bytes);
+
   /// Takes the memory and loads the weights. The adapter is initialised from the seed, or read from
-  /// `start`, a PEFT adapter to go on from. `data` must outlive the trainer. Throws Error
-  /// kOutOfBudget where the plan does not fit the budgets.
+  /// `start`, a PEFT adapter to go on from. `data` and `held_out`, null where there is none, must
+  /// outlive the trainer. Throws Error kOutOfBudget as plan_within does.
   Trainer(const ModelSource& source,
           const TrainOptions& options,
           const Budgets& budgets,
           const Dataset& data,
+          const Dataset* held_out,
           const std::optional<std::filesystem::path>& start,
           const std::function<void(double)>& load_progress);
   ~Trainer();
@@ -81,14 +90,15 @@ class Trainer {
   /// throws Error kInternal naming the step, before any parameter has changed.
   StepReport step();
 
-  /// Mean nats a target of other data under the present adapter; changes nothing. `between` is
-  /// called before each sample; what it throws ends the evaluation.
-  [[nodiscard]] double evaluate(const Dataset& data, const std::function<void()>& between);
+  /// Mean nats a target of the held-out data under the present adapter; changes nothing. Nothing
+  /// where `stop`, polled between samples, ended it. There must be held-out data.
+  [[nodiscard]] std::optional<double> evaluate(const std::atomic<bool>& stop);
 
   [[nodiscard]] std::int64_t steps_done() const;
   [[nodiscard]] const TrainOptions& options() const;
   [[nodiscard]] const Adapter& adapter() const;
   [[nodiscard]] const Plan& plan() const;
+  [[nodiscard]] bool has_held_out() const;
 
   /// The device memory really taken at its highest, and the host's by the plan.
   [[nodiscard]] std::int64_t device_bytes_peak() const;
