@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "apps/command.h"
+#include "apps/console.h"
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "apps/progress.h"
 #include "apps/text_model.h"
 #include "eval/perplexity.h"
+#include "train/data.h"
 
 namespace longtune::cli {
 namespace {
@@ -34,32 +38,37 @@ void add_options(OptionSet& options, EvalArgs& args, std::optional<std::filesyst
   add_common_options(options, args.common, json);
 }
 
-[[nodiscard]] std::vector<std::int32_t> read_tokens(const EvalArgs& args, const TextModel& model) {
-  std::vector<std::int32_t> tokens = read_text_tokens(args.data, model.tokenizer);
+[[nodiscard]] TextTokens read_tokens(const EvalArgs& args, const TextModel& model) {
   if (args.tokens && *args.tokens < 2) {
     fail(ErrorCode::kInvalidArgument,
          "options",
          "--tokens {}: at least 2 are needed, as the first is not scored",
          *args.tokens);
   }
+  TextTokens text = read_text_tokens(args.data, model.tokenizer);
+  std::vector<std::int32_t>& tokens = text.tokens;
   if (args.tokens && *args.tokens < static_cast<std::int64_t>(tokens.size())) {
     tokens.resize(static_cast<std::size_t>(*args.tokens));
   }
   if (tokens.size() < 2) {
-    fail(ErrorCode::kBadInput, "data", "the text is a single token: there is nothing to score");
+    fail(ErrorCode::kBadInput,
+         "data",
+         "{} is a text of {} tokens, with nothing to score: at least 2 are needed",
+         args.data.front().string(),
+         tokens.size());
   }
-  return tokens;
+  return text;
 }
 
 void print_result(const PerplexityResult& result) {
-  fmt::print("{:>10}{:>10}{:>10}{:>10}\n", "from", "to", "tokens", "nats");
+  print_output("{:>10}{:>10}{:>10}{:>10}\n", "from", "to", "tokens", "nats");
   for (const PerplexityResult::Bucket& bucket : result.buckets) {
     if (bucket.tokens > 0) {
-      fmt::print(
+      print_output(
           "{:>10}{:>10}{:>10}{:>10.4f}\n", bucket.from, bucket.to, bucket.tokens, bucket.nats);
     }
   }
-  fmt::print(
+  print_output(
       "{} tokens: {:.4f} nats, perplexity {:.3f}\n", result.tokens, result.nats, result.perplexity);
 }
 
@@ -86,7 +95,7 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
                     "Measures how well a text is read: nats a token and perplexity by position");
   add_options(options, args, json);
   if (!options.parse(arguments)) {
-    fmt::print("{}", options.help());
+    write_output(options.help());
     return {};
   }
   options.require("model");
@@ -95,12 +104,15 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
   prepare(args.common, json);
 
   const TextModel model = open_text_model(args.model.model);
-  const std::vector<std::int32_t> tokens = read_tokens(args, model);
+  const TextTokens text = read_tokens(args, model);
+  const std::vector<std::int32_t>& tokens = text.tokens;
   SessionOptions session_options{.model = args.model.options,
                                  .context = args.perplexity.context,
                                  .adapter = args.model.adapter};
   const Budgets budgets = args.memory.budgets();
   Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
+  progress.note(fmt::format(
+      "text: {} tokens{}", tokens.size(), describe_bytes(text.invalid_bytes, text.missing_bytes)));
   progress.note(plan_line(Session::plan(*model.source, session_options), budgets));
   Session session(*model.source, session_options, budgets, [&](double share) {
     progress.update(fmt::format("loading weights: {:.0f} %", 100 * share));
@@ -109,6 +121,15 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
     progress.update(fmt::format("reading {} tokens: {:.0f} %", tokens.size(), 100 * share));
   });
   progress.last(fmt::format("read {} tokens", tokens.size()));
+  if (!std::isfinite(result.perplexity)) {
+    fail(ErrorCode::kBadInput,
+         "eval",
+         "{} reads the text at {} nats a token: its weights, or those of --adapter, are not finite "
+         "or "
+         "far too large",
+         args.model.model.string(),
+         result.nats);
+  }
   print_result(result);
   return {.result = result_json(result)};
 }

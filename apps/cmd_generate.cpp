@@ -3,10 +3,12 @@
 #include <chrono>
 
 #include "apps/command.h"
+#include "apps/console.h"
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "apps/progress.h"
 #include "apps/text_model.h"
+#include "base/bytes.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
 #include "io/reader.h"
@@ -16,7 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kLargestPrompt = 256 * 1024 * 1024;
+constexpr std::int64_t kLargestPrompt = 256 * kMiB;
+constexpr std::int64_t kMostTokens = 1 << 30;
 
 struct GenerateArgs {
   ModelArgs model;
@@ -57,7 +60,11 @@ void add_options(OptionSet& options,
   }
   const File file(args.prompt_file);
   if (file.size() > kLargestPrompt) {
-    fail(ErrorCode::kBadInput, "prompt", "{} has {} bytes", file.name(), file.size());
+    fail(ErrorCode::kBadInput,
+         "prompt",
+         "{} is longer than {}, the most that a prompt may have",
+         file.name(),
+         format_bytes(kLargestPrompt));
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -65,6 +72,7 @@ void add_options(OptionSet& options,
 }
 
 [[nodiscard]] std::vector<std::int32_t> prompt_tokens(const std::string& prompt,
+                                                      const GenerateArgs& args,
                                                       const Tokenizer& tokenizer) {
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt, SpecialTokens::kParse);
   const std::optional<std::int32_t> bos =
@@ -73,7 +81,10 @@ void add_options(OptionSet& options,
     tokens.insert(tokens.begin(), *bos);
   }
   if (tokens.empty()) {
-    fail(ErrorCode::kInvalidArgument, "options", "--prompt is empty: there is nothing to continue");
+    fail(ErrorCode::kInvalidArgument,
+         "options",
+         "{} is empty: there is nothing to continue",
+         args.prompt_file.empty() ? "--prompt" : "--prompt-file " + args.prompt_file.string());
   }
   return tokens;
 }
@@ -82,7 +93,8 @@ struct Generation {
   std::vector<std::int32_t> tokens;
   bool ended = false;  ///< by the end-of-text token, which is not among them
   double prompt_seconds = 0;
-  double seconds = 0;  ///< of the tokens after the first
+  std::int64_t decoded = 0;  ///< tokens read one at a time, to write the next
+  double seconds = 0;        ///< of those
 };
 
 [[nodiscard]] double since(Clock::time_point start) {
@@ -107,17 +119,17 @@ struct Generation {
       break;
     }
     result.tokens.push_back(token);
-    const std::string text = tokenizer.decode({token}, true);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    write_output(tokenizer.decode({token}, true));
+    flush_output();
     if (static_cast<std::int64_t>(result.tokens.size()) == args.max_tokens) {
       break;
     }
     logits = session.read(std::span(&token, 1));
+    ++result.decoded;
   }
   result.seconds = since(start);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);  // before what is printed elsewhere
+  write_output("\n");
+  flush_output();  // before what is printed elsewhere
   return result;
 }
 
@@ -129,19 +141,23 @@ Outcome run_generate(const std::vector<std::string>& arguments,
   OptionSet options("generate --model PATH --prompt TEXT [options]", "Continues a prompt");
   add_options(options, args, json);
   if (!options.parse(arguments)) {
-    fmt::print("{}", options.help());
+    write_output(options.help());
     return {};
   }
   options.require("model");
   const std::string prompt = prompt_text(options, args);
-  if (args.max_tokens < 1 || args.max_tokens > 1 << 30) {
-    fail(ErrorCode::kInvalidArgument, "options", "--max-tokens {} is below 1", args.max_tokens);
+  if (args.max_tokens < 1 || args.max_tokens > kMostTokens) {
+    fail(ErrorCode::kInvalidArgument,
+         "options",
+         "--max-tokens {} is not in 1 .. {}",
+         args.max_tokens,
+         kMostTokens);
   }
   (void)Sampler(args.sampler);  // refuses its options before the weights are loaded
   prepare(args.common, json);
 
   const TextModel model = open_text_model(args.model.model);
-  const std::vector<std::int32_t> tokens = prompt_tokens(prompt, model.tokenizer);
+  const std::vector<std::int32_t> tokens = prompt_tokens(prompt, args, model.tokenizer);
   SessionOptions session_options{
       .model = args.model.options,
       .context = static_cast<std::int64_t>(tokens.size()) + args.max_tokens,
@@ -159,20 +175,22 @@ Outcome run_generate(const std::vector<std::string>& arguments,
   }
   Session session(*model.source, session_options, budgets, {});
   const Generation result = generate(session, model.tokenizer, tokens, args);
-  const double rate =
-      result.seconds > 0 ? static_cast<double>(result.tokens.size()) / result.seconds : 0;
-  progress.note(fmt::format("{} tokens read in {:.1f} s, {} written at {:.1f} tokens/s",
+  std::optional<double> rate;
+  if (result.decoded > 0) {
+    rate = static_cast<double>(result.decoded) / result.seconds;
+  }
+  progress.note(fmt::format("{} tokens read in {:.1f} s, {} written{}",
                             tokens.size(),
                             result.prompt_seconds,
                             result.tokens.size(),
-                            rate));
+                            rate ? fmt::format(" at {:.1f} tokens/s", *rate) : ""));
   return {.result = {{"text", model.tokenizer.decode(result.tokens, true)},
                      {"tokens", result.tokens},
                      {"finish", result.ended ? "end-of-text" : "length"},
                      {"prompt_tokens", tokens.size()},
                      {"prompt_seconds", result.prompt_seconds},
                      {"seconds", result.seconds},
-                     {"tokens_per_s", rate},
+                     {"tokens_per_s", rate ? Json(*rate) : Json(nullptr)},
                      {"device_bytes_peak", session.device_bytes_peak()},
                      {"host_bytes_peak", session.host_bytes_peak()}}};
 }

@@ -3,9 +3,12 @@
 #include <map>
 
 #include "apps/command.h"
+#include "apps/config_json.h"
+#include "apps/console.h"
 #include "apps/options.h"
 #include "apps/text_model.h"
 #include "base/bytes.h"
+#include "base/text.h"
 #include "io/json.h"
 #include "io/reader.h"
 #include "model/adapter.h"
@@ -23,46 +26,6 @@ struct InspectArgs {
   bool parse_special = false;
   CommonArgs common;
 };
-
-[[nodiscard]] const char* name_of_scaling(RopeScaling scaling) {
-  switch (scaling) {
-    case RopeScaling::kNone:
-      return "none";
-    case RopeScaling::kLinear:
-      return "linear";
-    case RopeScaling::kLlama3:
-      return "llama3";
-    case RopeScaling::kYarn:
-      return "yarn";
-  }
-  return "?";
-}
-
-/// The shortest decimal number that names `value`: 1e-05, not what it is in f64.
-[[nodiscard]] double shortest(float value) {
-  return std::stod(fmt::format("{}", value));
-}
-
-[[nodiscard]] Json config_json(const ModelConfig& config) {
-  return {{"architecture", config.architecture},
-          {"layers", config.L},
-          {"width", config.C},
-          {"feed_forward", config.F},
-          {"query_heads", config.Hq},
-          {"kv_heads", config.Hkv},
-          {"head_dimension", config.D},
-          {"vocabulary", config.V},
-          {"norm_eps", shortest(config.norm_eps)},
-          {"max_context", config.max_context},
-          {"tied_embeddings", config.tied_embeddings},
-          {"qkv_bias", config.qkv_bias},
-          {"qk_norm", config.qk_norm},
-          {"rope",
-           {{"theta", config.rope.theta},
-            {"scaling", name_of_scaling(config.rope.scaling)},
-            {"factor", config.rope.factor},
-            {"original_context", config.rope.original_context}}}};
-}
 
 /// Parameters and bytes, in all and by format.
 [[nodiscard]] Json tensors_json(const ModelSource& source) {
@@ -109,7 +72,7 @@ void print_members(const Json& object, const std::string& prefix = "") {
     if (value.is_number_integer() && key.ends_with("bytes")) {
       text = format_bytes(value.get<std::int64_t>());
     }
-    fmt::print("  {:<32} {}\n", prefix + key, text);
+    print_output("  {:<32} {}\n", printable(prefix + key), printable(text));
   }
 }
 
@@ -154,13 +117,17 @@ void print_members(const Json& object, const std::string& prefix = "") {
   const Tokenizer tokenizer = Tokenizer::load(args.model);
   const File file(args.tokenize);
   if (file.size() > kLargestText) {
-    fail(ErrorCode::kBadInput, "inspect", "{} has {} bytes", file.name(), file.size());
+    fail(ErrorCode::kBadInput,
+         "inspect",
+         "{} is longer than {}, the most that --tokenize takes",
+         file.name(),
+         format_bytes(kLargestText));
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
   const std::vector<std::int32_t> tokens =
       tokenizer.encode(text, args.parse_special ? SpecialTokens::kParse : SpecialTokens::kAsText);
-  fmt::print("{}\n", fmt::join(tokens, " "));
+  print_output("{}\n", fmt::join(tokens, " "));
   return {{"tokens", tokens}};
 }
 
@@ -179,7 +146,7 @@ Outcome run_inspect(const std::vector<std::string>& arguments,
               args.parse_special);
   add_common_options(options, args.common, json);
   if (!options.parse(arguments)) {
-    fmt::print("{}", options.help());
+    write_output(options.help());
     return {};
   }
   options.require("model");

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "apps/command.h"
+#include "apps/console.h"
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "base/bytes.h"
@@ -17,26 +18,26 @@ struct PlanArgs {
   std::int64_t accumulate = 1;
 };
 
-/// Host memory of the data: what it holds where it is named; else a single sample's.
+/// Host memory of the data and the held-out data, as far as they are named.
 [[nodiscard]] std::int64_t bytes_of_data(const PlanArgs& args) {
-  if (args.data.data.empty()) {
-    return 0;
+  std::int64_t bytes = 0;
+  for (const auto& paths : {args.data.data, args.data.eval_data}) {
+    if (!paths.empty()) {
+      const Tokenizer tokenizer = Tokenizer::load(args.shape.model.model);
+      bytes +=
+          load_data(paths, args.data, args.shape.context, text_encoder(tokenizer)).host_bytes();
+    }
   }
-  const Tokenizer tokenizer = Tokenizer::load(args.shape.model.model);
-  DataOptions options;
-  options.documents.paths = args.data.data;
-  options.context = args.shape.context;
-  options.long_documents = args.data.long_documents;
-  return Dataset::load(options, text_encoder(tokenizer)).host_bytes();
+  return bytes;
 }
 
 void print_time(const ModelConfig& config, const TrainOptions& options) {
   const double peak = measure_peak_flops();
-  fmt::print("a step of {} x {} tokens: at least {:.2g} s at this machine's {:.0f} GFLOP/s\n",
-             options.accumulate,
-             options.context,
-             step_flops(config, options) / peak,
-             peak / 1e9);
+  print_output("a step of {} x {} tokens: at least {:.2g} s at this machine's {:.0f} GFLOP/s\n",
+               options.accumulate,
+               options.context,
+               step_flops(config, options) / peak,
+               peak / 1e9);
 }
 
 }  // namespace
@@ -50,8 +51,9 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   options.add({"accumulate", "N", "samples an optimiser step"}, args.accumulate);
   add_data_options(options, args.data);
   add_common_options(options, args.common, json);
+  options.ignore_in_file(train_option_names());
   if (!options.parse(arguments)) {
-    fmt::print("{}", options.help());
+    write_output(options.help());
     return {};
   }
   options.require("model");
@@ -70,12 +72,12 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   const std::int64_t longest = has_limit ? longest_context(*source, train, data_bytes, budgets) : 0;
   outcome.result["longest_context"] = has_limit ? Json(longest) : Json(nullptr);
   outcome.result["nearest"] = Json::array();
-  fmt::print("{}beside it, the process itself takes up to {}\n",
-             plan_table(plan, budgets),
-             format_bytes(kProcessBytes));
+  print_output("{}beside it, the process itself takes up to {}\n",
+               plan_table(plan, budgets),
+               format_bytes(kProcessBytes));
   print_time(source->config(), train);
   if (has_limit) {
-    fmt::print("longest context that fits: {} tokens\n", longest);
+    print_output("longest context that fits: {} tokens\n", longest);
   }
   if (!fits(plan, budgets)) {
     outcome.status = ExitStatus::kOutOfBudget;
@@ -84,10 +86,9 @@ Outcome run_plan(const std::vector<std::string>& arguments,
     for (const auto& setting : outcome.result["nearest"]) {
       remedy += (remedy.empty() ? "it fits with " : " or ") + setting.get<std::string>();
     }
-    fmt::print(stderr,
-               "longtune: [plan] {} and does not fit; {}\n",
-               plan_line(plan, budgets),
-               remedy.empty() ? "no single setting makes it fit" : remedy);
+    print_notice("longtune: [plan] {} and does not fit; {}\n",
+                 plan_line(plan, budgets),
+                 remedy.empty() ? "no single setting makes it fit" : remedy);
   }
   return outcome;
 }

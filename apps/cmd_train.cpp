@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "apps/command.h"
+#include "apps/console.h"
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "apps/progress.h"
@@ -19,7 +20,6 @@ namespace {
 struct TrainArgs {
   ShapeArgs shape;
   DataArgs data;
-  std::vector<std::filesystem::path> eval_data;
   CommonArgs common;
   TrainOptions train;
   RunOptions run;
@@ -34,7 +34,6 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
   options.add_choice({"shuffle", "HOW", "order of the samples: epoch (anew in each), none"},
                      args.train.shuffle,
                      {{"epoch", Shuffle::kEachEpoch}, {"none", Shuffle::kNone}});
-  options.add_list({"eval-data", "PATH...", "held-out data, read as --data is"}, args.eval_data);
   options.add({"eval-every", "N", "steps between evaluations", "only the last"},
               args.run.eval_every);
   options.group("Optimiser");
@@ -62,16 +61,6 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
   add_common_options(options, args.common, json);
 }
 
-[[nodiscard]] Dataset load_data(const std::vector<std::filesystem::path>& paths,
-                                const TrainArgs& args,
-                                const TextEncoder& encoder) {
-  DataOptions options;
-  options.documents.paths = paths;
-  options.context = args.shape.context;
-  options.long_documents = args.data.long_documents;
-  return Dataset::load(options, encoder);
-}
-
 /// Steps as asked for, or as many as the epochs take. Only one of both is left in `args`, and so in
 /// the resolved configuration.
 [[nodiscard]] std::int64_t steps_of_run(const OptionSet& options,
@@ -84,7 +73,10 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
   args.steps.reset();
   args.epochs = args.epochs.value_or(1);
   if (!(*args.epochs > 0 && *args.epochs < 1e9)) {
-    fail(ErrorCode::kInvalidArgument, "options", "--epochs {} is not above 0", *args.epochs);
+    fail(ErrorCode::kInvalidArgument,
+         "options",
+         "--epochs {} is not above 0 and below 1e9",
+         *args.epochs);
   }
   const double per_step = static_cast<double>(std::max<std::int64_t>(1, args.train.accumulate));
   return static_cast<std::int64_t>(
@@ -107,18 +99,28 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
   return train;
 }
 
-/// Shows a run's steps and what it saves.
+/// Shows a run's steps and what it saves; leaves the resolved configuration.
 class RunProgress : public RunObserver {
  public:
-  RunProgress(const Trainer& trainer, const TrainArgs& args, Progress& progress)
-      : trainer_(trainer), steps_(trainer.options().steps), progress_(progress) {
+  RunProgress(const Trainer& trainer,
+              const TrainArgs& args,
+              std::string configuration,
+              Progress& progress)
+      : trainer_(trainer),
+        output_(args.run.output),
+        configuration_(std::move(configuration)),
+        steps_(trainer.options().steps),
+        progress_(progress) {
     context_.steps = steps_;
     context_.peak_flops = args.run.peak_flops;
     context_.budgets = args.shape.memory.budgets();
   }
 
-  void on_resume(std::int64_t steps_done) override {
-    progress_.note(fmt::format("resumed after step {}", steps_done));
+  void on_begin(std::int64_t steps_done) override {
+    write_file(output_ / "run.toml", configuration_);
+    if (steps_done > 0) {
+      progress_.note(fmt::format("resumed after step {}", steps_done));
+    }
   }
 
   void on_step(const StepReport& report) override {
@@ -149,6 +151,8 @@ class RunProgress : public RunObserver {
 
  private:
   const Trainer& trainer_;
+  std::filesystem::path output_;
+  std::string configuration_;
   std::int64_t steps_;
   Progress& progress_;
   StepContext context_;
@@ -196,22 +200,61 @@ void describe_run(const TrainArgs& args,
   if (args.common.is_quiet) {
     return;
   }
-  fmt::print(stderr, "data: {}\n", describe(data.summary()));
+  print_notice("data: {}\n", describe(data.summary()));
   if (held_out) {
-    fmt::print(stderr, "held out: {}\n", describe(held_out->summary()));
+    print_notice("held out: {}\n", describe(held_out->summary()));
   }
-  fmt::print(stderr, "{}", plan_table(plan, args.shape.memory.budgets()));
+  print_notice("{}", plan_table(plan, args.shape.memory.budgets()));
   const double seconds = step_flops(model.source->config(), train) / peak_flops;
-  fmt::print(stderr,
-             "{} steps of {} x {} tokens: at least {} at this machine's {:.0f} GFLOP/s\n",
-             train.steps,
-             train.accumulate,
-             train.context,
-             duration_text(seconds * static_cast<double>(train.steps)),
-             peak_flops / 1e9);
+  print_notice("{} steps of {} x {} tokens: at least {} at this machine's {:.0f} GFLOP/s\n",
+               train.steps,
+               train.accumulate,
+               train.context,
+               duration_text(seconds * static_cast<double>(train.steps)),
+               peak_flops / 1e9);
+}
+
+[[nodiscard]] Interrupted interrupted_after(std::int64_t steps) {
+  return Interrupted(
+      steps == 0
+          ? "[train] interrupted before the first step; there is nothing to save"
+          : fmt::format("[train] interrupted after step {}; its state is saved, --resume goes on",
+                        steps));
+}
+
+/// Throws Interrupted once a stop is requested, where there is nothing to save yet.
+class StopCheck {
+ public:
+  explicit StopCheck(const std::atomic<bool>& stop) : stop_(stop) {}
+
+  void operator()() const {
+    if (stop_) {
+      throw interrupted_after(0);
+    }
+  }
+
+ private:
+  const std::atomic<bool>& stop_;
+};
+
+/// `encoder`, which asks `check` before every text.
+[[nodiscard]] TextEncoder interruptible(TextEncoder encoder, const StopCheck& check) {
+  encoder.encode = [encode = std::move(encoder.encode), check](std::string_view text) {
+    check();
+    return encode(text);
+  };
+  return encoder;
 }
 
 }  // namespace
+
+std::vector<std::string> train_option_names() {
+  TrainArgs args;
+  std::optional<std::filesystem::path> json;
+  OptionSet options("", "");
+  add_options(options, args, json);
+  return options.names();
+}
 
 Outcome run_train(const std::vector<std::string>& arguments,
                   std::optional<std::filesystem::path>& json) {
@@ -220,21 +263,23 @@ Outcome run_train(const std::vector<std::string>& arguments,
                     "Trains a LoRA adapter");
   add_options(options, args, json);
   if (!options.parse(arguments)) {
-    fmt::print("{}", options.help());
+    write_output(options.help());
     return {};
   }
   for (const char* name : {"model", "data", "output"}) {
     options.require(name);
   }
+  check(args.run);
   prepare(args.common, json);
   const StopOnSignal signals;
+  const StopCheck check_stop(signals.stop_requested());
 
   const TextModel model = open_text_model(args.shape.model.model);
-  const TextEncoder encoder = text_encoder(model.tokenizer);
-  const Dataset data = load_data(args.data.data, args, encoder);
+  const TextEncoder encoder = interruptible(text_encoder(model.tokenizer), check_stop);
+  const Dataset data = load_data(args.data.data, args.data, args.shape.context, encoder);
   std::optional<Dataset> held_out;
-  if (!args.eval_data.empty()) {
-    held_out = load_data(args.eval_data, args, encoder);
+  if (!args.data.eval_data.empty()) {
+    held_out = load_data(args.data.eval_data, args.data, args.shape.context, encoder);
   }
   const TrainOptions train = resolve(options, args, data.size());
   if (held_out && args.run.eval_every == 0) {
@@ -263,23 +308,17 @@ Outcome run_train(const std::vector<std::string>& arguments,
                   held_out ? &*held_out : nullptr,
                   args.shape.model.adapter,
                   [&](double share) {
+                    check_stop();
                     const auto line = fmt::format("loading weights: {:.0f} %", 100 * share);
                     share < 1 ? progress.update(line) : progress.last(line);
                   });
-  write_file(args.run.output / "run.toml", options.toml());
-  RunProgress observer(trainer, args, progress);
+  RunProgress observer(trainer, args, options.toml(), progress);
   const RunResult result = run_training(trainer, args.run, observer, signals.stop_requested());
-  Outcome outcome{.result = result_json(result, trainer, observer, args)};
   if (!result.finished) {
-    const std::string message = fmt::format(
-        "[train] interrupted after step {}; its state is saved, --resume goes on", result.steps);
-    fmt::print(stderr, "longtune: {}\n", message);
-    outcome.status = ExitStatus::kInterrupted;
-    outcome.result = {{"error", {{"code", "interrupted"}, {"message", message}}}};
-    return outcome;
+    throw interrupted_after(result.steps);
   }
-  fmt::print("trained {} steps; the adapter is in {}\n", result.steps, args.run.output.string());
-  return outcome;
+  print_output("trained {} steps; the adapter is in {}\n", result.steps, args.run.output.string());
+  return {.result = result_json(result, trainer, observer, args)};
 }
 
 }  // namespace longtune::cli

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <new>
 
+#include "apps/console.h"
 #include "apps/json_file.h"
 #include "apps/values.h"
 #include "base/text.h"
@@ -44,26 +42,20 @@ using Arguments = std::vector<std::string>;
   return std::nullopt;
 }
 
-/// Makes what was printed certain to have been: a full disk must not pass for success.
-void flush_output() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    fail(ErrorCode::kIo, "output", "standard output cannot be written: {}", std::strerror(errno));
-  }
-}
-
 int report_error(ExitStatus status,
                  const char* code,
                  std::string message,
                  const std::optional<fs::path>& json) {
   std::ranges::replace(message, '\n', ' ');
-  fmt::print(stderr, "longtune: {}\n", message);
+  message = printable(message);
   if (json) {
     try {
       write_json(*json, {{"error", {{"code", code}, {"message", message}}}});
     } catch (const std::exception&) {
-      // The first fault is the one to report, and its line is out.
+      // The first fault is the one to report.
     }
   }
+  print_notice("longtune: {}\n", message);
   return static_cast<int>(status);
 }
 
@@ -72,11 +64,11 @@ int report_error(ExitStatus status,
     fail(ErrorCode::kInvalidArgument, "usage", "a command is needed; see longtune --help");
   }
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    fmt::print("{}", help());
+    write_output(help());
     return {};
   }
   if (arguments[0] == "--version") {
-    fmt::print("longtune {}\n", LONGTUNE_VERSION);
+    print_output("longtune {}\n", LONGTUNE_VERSION);
     return {};
   }
   const std::string two = arguments.size() > 1 ? arguments[0] + " " + arguments[1] : arguments[0];
@@ -156,6 +148,8 @@ int run_program(const Arguments& arguments) {
       write_json(*json, outcome.result);
     }
     return static_cast<int>(outcome.status);
+  } catch (const Interrupted& stop) {
+    return report_error(ExitStatus::kInterrupted, "interrupted", stop.what(), json);
   } catch (const Error& error) {
     return report_error(exit_status_of(error.code()), name_of(error.code()), error.what(), json);
   } catch (const std::bad_alloc&) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,12 @@ enum class ExitStatus : std::uint8_t {
 
 /// "invalid_argument", "bad_input", ...: the code in a JSON error.
 [[nodiscard]] const char* name_of(ErrorCode code);
+
+/// A signal ended the command. what() says what was saved.
+class Interrupted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// What a command leaves to main.
 struct Outcome {

@@ -1,6 +1,9 @@
 #include "apps/json_file.h"
 
-#include <fstream>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
@@ -14,10 +17,18 @@ namespace fs = std::filesystem;
 /// file that is open already, like /dev/stdout, whatever that leads to.
 [[nodiscard]] bool is_stream(const fs::path& path) {
   const std::string absolute = fs::absolute(path).lexically_normal().string();
+  for (const char* prefix : {"/dev/std", "/dev/fd/", "/proc/"}) {
+    if (absolute.starts_with(prefix)) {
+      return true;
+    }
+  }
   std::error_code ignored;  // what cannot be looked at is refused when it is written
   const fs::file_status status = fs::status(path, ignored);
-  return absolute.starts_with("/dev/") || absolute.starts_with("/proc/") ||
-         (fs::exists(status) && !fs::is_regular_file(status));
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
+
+[[noreturn]] void fail_to_write(const fs::path& path) {
+  fail(ErrorCode::kIo, "output", "cannot write {}: {}", path.string(), std::strerror(errno));
 }
 
 /// Where a link leads, so that the file is replaced and not the link.
@@ -34,9 +45,11 @@ void write_json(const fs::path& path, const Json& value) {
     write_file(target_of(path), text);
     return;
   }
-  std::ofstream file(path, std::ios::app);
-  if (!(file << text << std::flush)) {
-    fail(ErrorCode::kIo, "output", "cannot write {}", path.string());
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "a"),
+                                                             &std::fclose);
+  if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      std::fflush(file.get()) != 0) {
+    fail_to_write(path);
   }
 }
 

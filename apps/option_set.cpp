@@ -163,6 +163,9 @@ void OptionSet::read_file(const std::filesystem::path& path) {
     const std::string where = fmt::format("{}:{}", path.string(), value.line);
     const auto option =
         std::ranges::find_if(options_, [&](const Option& o) { return o.text.name == value.name; });
+    if (option == options_.end() && std::ranges::find(ignored_, value.name) != ignored_.end()) {
+      continue;
+    }
     if (option == options_.end() || value.name == "config") {
       fail(ErrorCode::kInvalidArgument,
            kWhere,
@@ -200,12 +203,16 @@ const OptionSet::Option* OptionSet::find(std::string_view name) const {
   return &*found;
 }
 
-std::string OptionSet::suggestion(std::string_view name, std::string_view prefix) const {
-  std::vector<std::string> known;
+std::vector<std::string> OptionSet::names() const {
+  std::vector<std::string> names;
   for (const Option& option : options_) {
-    known.push_back(option.text.name);
+    names.push_back(option.text.name);
   }
-  const std::optional<std::string> nearest = nearest_name(name, known);
+  return names;
+}
+
+std::string OptionSet::suggestion(std::string_view name, std::string_view prefix) const {
+  const std::optional<std::string> nearest = nearest_name(name, names());
   return nearest ? fmt::format("; did you mean {}{}?", prefix, *nearest) : "";
 }
 
@@ -277,9 +284,9 @@ std::string OptionSet::toml() const {
       }
       std::vector<std::string> shown;
       for (const std::string& value : values) {
-        shown.push_back(option.kind == Kind::kPlain || option.kind == Kind::kSwitch
-                            ? value
-                            : toml_string(value));
+        const bool is_bare =
+            option.kind == Kind::kSwitch || (option.kind == Kind::kPlain && is_toml_number(value));
+        shown.push_back(is_bare ? value : toml_string(value));
       }
       const std::string joined = fmt::format("{}", fmt::join(shown, ", "));
       text += fmt::format("{} = {}\n",

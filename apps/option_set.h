@@ -77,6 +77,10 @@ class OptionSet {
   /// One argument without a name may stand for option `name`.
   void allow_positional(std::string name) { positional_ = std::move(name); }
 
+  /// The file that --config names may also hold options of these names, which are not read: it may
+  /// have been made for another command.
+  void ignore_in_file(std::vector<std::string> names) { ignored_ = std::move(names); }
+
   /// Reads the arguments after the command's name, and the file that --config names. Returns false
   /// where help was asked for. Throws Error: kInvalidArgument for arguments, or values in the file,
   /// that no option takes; kBadInput or kIo for the file itself.
@@ -92,6 +96,8 @@ class OptionSet {
   [[nodiscard]] std::optional<std::string> choose(const std::string& a, const std::string& b) const;
 
   [[nodiscard]] std::string help() const;
+
+  [[nodiscard]] std::vector<std::string> names() const;
 
   /// The resolved configuration, as TOML that --config takes.
   [[nodiscard]] std::string toml() const;
@@ -128,6 +134,7 @@ class OptionSet {
   std::string summary_;
   std::string group_;
   std::string positional_;
+  std::vector<std::string> ignored_;
   std::vector<Option> options_;
   std::optional<std::filesystem::path> config_;
 };

@@ -1,5 +1,7 @@
 #include "apps/options.h"
 
+#include <fmt/ranges.h>
+
 #include "apps/json_file.h"
 #include "base/error.h"
 #include "device/threads.h"
@@ -15,9 +17,11 @@ void take_from_adapter(const OptionSet& options, const char* name, T& asked, con
   if (options.origin(name) != Origin::kDefault && asked != adapter) {
     fail(ErrorCode::kInvalidArgument,
          kWhere,
-         "--{} differs from the adapter that is to be trained on; leave it out, or begin without "
-         "--adapter",
-         name);
+         "--{} {} differs from {} of the adapter that is to be trained on; leave it out, or begin "
+         "without --adapter",
+         name,
+         text_of(asked),
+         text_of(adapter));
   }
   asked = adapter;
 }
@@ -95,23 +99,26 @@ void add_shape_options(OptionSet& options, ShapeArgs& args) {
   options.add({"rslora", "", "scale by alpha / sqrt(rank)"}, args.lora.rslora);
 }
 
-TrainOptions shape_options(const OptionSet& options, const ShapeArgs& args) {
+TrainOptions shape_options(const OptionSet& options, ShapeArgs& args) {
+  LoraConfig& lora = args.lora;
+  parse_lora_targets(args.lora_targets, lora);
+  args.lora_targets = text_of_targets(lora);
+  if (args.model.adapter) {
+    const LoraConfig adapter = read_lora_config(*args.model.adapter);
+    take_from_adapter(options, "lora-rank", lora.rank, adapter.rank);
+    take_from_adapter(options, "lora-alpha", lora.alpha, adapter.alpha);
+    take_from_adapter(options, "rslora", lora.rslora, adapter.rslora);
+    take_from_adapter(options, "lora-targets", args.lora_targets, text_of_targets(adapter));
+    lora.targets = adapter.targets;
+    if (options.origin("lora-dropout") == Origin::kDefault) {
+      lora.dropout = adapter.dropout;  // no part of the parameters: may be changed
+    }
+  }
   TrainOptions result;
   result.model = args.model.options;
   result.context = args.context;
   result.segment = args.segment;
-  result.lora = args.lora;
-  parse_lora_targets(args.lora_targets, result.lora);
-  if (args.model.adapter) {
-    const LoraConfig adapter = read_lora_config(*args.model.adapter);
-    take_from_adapter(options, "lora-rank", result.lora.rank, adapter.rank);
-    take_from_adapter(options, "lora-alpha", result.lora.alpha, adapter.alpha);
-    take_from_adapter(options, "rslora", result.lora.rslora, adapter.rslora);
-    take_from_adapter(options, "lora-targets", result.lora.targets, adapter.targets);
-    if (options.origin("lora-dropout") == Origin::kDefault) {
-      result.lora.dropout = adapter.dropout;  // no part of the parameters: may be changed
-    }
-  }
+  result.lora = lora;
   return result;
 }
 
@@ -139,6 +146,18 @@ void parse_lora_targets(std::string_view text, LoraConfig& lora) {
   }
 }
 
+std::string text_of_targets(const LoraConfig& lora) {
+  constexpr std::string_view kSuffix = "_proj";
+  std::vector<std::string> words;
+  for (int i = 0; i < kLinearKinds; ++i) {
+    if (lora.targets.at(i)) {
+      const std::string_view name = name_of(static_cast<LinearKind>(i));
+      words.emplace_back(name.substr(0, name.size() - kSuffix.size()));
+    }
+  }
+  return fmt::format("{}", fmt::join(words, ","));
+}
+
 void add_data_options(OptionSet& options, DataArgs& args) {
   options.group("Data");
   options.add_list({"data", "PATH...", ".txt and .md documents, .jsonl lines, or directories"},
@@ -148,6 +167,18 @@ void add_data_options(OptionSet& options, DataArgs& args) {
                      {{"split", LongDocuments::kSplit},
                       {"drop", LongDocuments::kDrop},
                       {"refuse", LongDocuments::kRefuse}});
+  options.add_list({"eval-data", "PATH...", "held-out data, read as --data is"}, args.eval_data);
+}
+
+Dataset load_data(const std::vector<std::filesystem::path>& paths,
+                  const DataArgs& args,
+                  std::int64_t context,
+                  const TextEncoder& encoder) {
+  DataOptions options;
+  options.documents.paths = paths;
+  options.context = context;
+  options.long_documents = args.long_documents;
+  return Dataset::load(options, encoder);
 }
 
 }  // namespace longtune::cli

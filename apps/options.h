@@ -59,18 +59,32 @@ struct ShapeArgs {
 void add_shape_options(OptionSet& options, ShapeArgs& args);
 
 /// The part of the options that the shape decides. With an adapter to go on from, its LoRA
-/// configuration counts; one that is asked for and differs is refused by name.
-[[nodiscard]] TrainOptions shape_options(const OptionSet& options, const ShapeArgs& args);
+/// configuration counts, and is written back to `args` for the resolved configuration; one that is
+/// asked for and differs is refused by name.
+[[nodiscard]] TrainOptions shape_options(const OptionSet& options, ShapeArgs& args);
 
 /// "q,k,v,o,gate,up,down" or "all" (names as in the checkpoint, "q_proj", are taken too). Throws
 /// Error kInvalidArgument for another word.
 void parse_lora_targets(std::string_view text, LoraConfig& lora);
 
+/// "q,v": what parse_lora_targets reads back to the same.
+[[nodiscard]] std::string text_of_targets(const LoraConfig& lora);
+
 struct DataArgs {
   std::vector<std::filesystem::path> data;
+  std::vector<std::filesystem::path> eval_data;
   LongDocuments long_documents = LongDocuments::kSplit;
 };
 
 void add_data_options(OptionSet& options, DataArgs& args);
+
+/// The samples of `paths`, which are data or held-out data, of at most `context` tokens.
+[[nodiscard]] Dataset load_data(const std::vector<std::filesystem::path>& paths,
+                                const DataArgs& args,
+                                std::int64_t context,
+                                const TextEncoder& encoder);
+
+/// Names of all that `train` takes.
+[[nodiscard]] std::vector<std::string> train_option_names();
 
 }  // namespace longtune::cli

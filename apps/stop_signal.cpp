@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <string_view>
 
@@ -17,29 +19,37 @@ extern "C" void note_stop(int /*signal*/) {
   if (stop_flag.exchange(true)) {
     _exit(130);
   }
+  const int interrupted = errno;
   // What may fail here is a message, and there is nobody to tell.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  errno = interrupted;
 }
 
-void handle(void (*handler)(int)) {
-  struct sigaction action {};
-
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+std::array<struct sigaction, kSignals.size()> actions_before;
 
 }  // namespace
 
 StopOnSignal::StopOnSignal() {
   stop_flag = false;
-  handle(note_stop);
+
+  struct sigaction action {};
+
+  action.sa_handler = note_stop;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &actions_before[i]);
+    if (kSignals[i] != SIGHUP || actions_before[i].sa_handler != SIG_IGN) {
+      sigaction(kSignals[i], &action, nullptr);
+    }
+  }
 }
 
 StopOnSignal::~StopOnSignal() {
-  handle(SIG_DFL);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &actions_before[i], nullptr);
+  }
 }
 
 const std::atomic<bool>& StopOnSignal::stop_requested() const {

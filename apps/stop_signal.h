@@ -4,9 +4,9 @@
 
 namespace longtune::cli {
 
-/// While one lives, the first SIGINT or SIGTERM sets stop_requested() instead of ending the
-/// process, so that a run can finish its step and save; the second ends it at once, exit status
-/// 130. At most one at a time.
+/// While one lives, the first SIGINT, SIGTERM or SIGHUP (where that is not ignored, as under nohup)
+/// sets stop_requested() instead of ending the process, so that a run can finish its step and save;
+/// the second ends it at once, exit status 130. At most one at a time.
 class StopOnSignal {
  public:
   StopOnSignal();

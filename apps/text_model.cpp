@@ -19,10 +19,11 @@ TextModel open_text_model(const std::filesystem::path& path) {
   return model;
 }
 
-std::vector<std::int32_t> read_text_tokens(const std::vector<std::filesystem::path>& paths,
-                                           const Tokenizer& tokenizer) {
+TextTokens read_text_tokens(const std::vector<std::filesystem::path>& paths,
+                            const Tokenizer& tokenizer) {
   const TextEncoder encoder = text_encoder(tokenizer);
-  std::vector<std::int32_t> tokens;
+  TextTokens result;
+  std::vector<std::int32_t>& tokens = result.tokens;
   const auto append = [&](std::string_view text) {
     const std::vector<std::int32_t> more = encoder.encode(text);
     tokens.insert(tokens.end(), more.begin(), more.end());
@@ -40,8 +41,10 @@ std::vector<std::int32_t> read_text_tokens(const std::vector<std::filesystem::pa
       append(*document.prompt);
     }
     append(document.text);
+    result.invalid_bytes += document.invalid_bytes;
+    result.missing_bytes += count_missing_bytes(document, encoder);
   });
-  return tokens;
+  return result;
 }
 
 }  // namespace longtune::cli

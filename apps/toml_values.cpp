@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "io/reader.h"
@@ -110,6 +111,11 @@ std::string toml_string(std::string_view text) {
     }
   }
   return result + '"';
+}
+
+bool is_toml_number(std::string_view text) {
+  std::int64_t whole = 0;
+  return std::from_chars(text.data(), text.data() + text.size(), whole).ec == std::errc{};
 }
 
 }  // namespace longtune::cli

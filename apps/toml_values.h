@@ -24,4 +24,7 @@ struct TomlValue {
 /// `text` as a TOML string.
 [[nodiscard]] std::string toml_string(std::string_view text);
 
+/// Whether TOML holds the number that `text` is: whole numbers must fit 64 bits with a sign.
+[[nodiscard]] bool is_toml_number(std::string_view text);
+
 }  // namespace longtune::cli

@@ -38,8 +38,8 @@ template <class T>
 }  // namespace
 
 std::int64_t Warmup::steps_of(std::int64_t all) const {
-  return is_percent ? static_cast<std::int64_t>(std::ceil(value / 100 * static_cast<double>(all)))
-                    : static_cast<std::int64_t>(value);
+  return percent ? static_cast<std::int64_t>(std::ceil(*percent / 100 * static_cast<double>(all)))
+                 : steps;
 }
 
 void parse_value(std::string_view text, bool& value) {
@@ -95,14 +95,14 @@ void parse_value(std::string_view text, Warmup& value) {
     if (!read_number(text.substr(0, text.size() - 1), share) || !(share >= 0 && share <= 100)) {
       throw BadValue(fmt::format("{} is no share from 0% to 100%", in_quotes(text)));
     }
-    value = {.value = share, .is_percent = true};
+    value = {.percent = share};
     return;
   }
   if (!read_number(text, steps) || steps < 0) {
     throw BadValue(
         fmt::format("{} is neither a number of steps nor a share like 10%", in_quotes(text)));
   }
-  value = {.value = static_cast<double>(steps), .is_percent = false};
+  value = {.steps = steps};
 }
 
 void parse_value(std::string_view text, std::vector<std::int64_t>& value) {
@@ -148,7 +148,7 @@ std::string text_of(const Size& value) {
 }
 
 std::string text_of(const Warmup& value) {
-  return fmt::format("{}{}", value.value, value.is_percent ? "%" : "");
+  return value.percent ? fmt::format("{}%", *value.percent) : text_of(value.steps);
 }
 
 std::string text_of(const std::vector<std::int64_t>& value) {

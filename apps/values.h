@@ -23,8 +23,8 @@ struct Size {
 
 /// How long the learning rate rises: a number of steps, or a share of all.
 struct Warmup {
-  double value = 0;
-  bool is_percent = false;
+  std::int64_t steps = 0;
+  std::optional<double> percent;  ///< given: steps does not count
 
   [[nodiscard]] std::int64_t steps_of(std::int64_t all) const;
 };

@@ -253,7 +253,7 @@ class Training(CommandLine):
         self.assertEqual(self.inspect(self.root / "first")["targets"], ["q_proj", "v_proj"])
         arguments = self.train_arguments("second", "--adapter", self.root / "first", "--quiet")
         at = arguments.index("--lora-rank")
-        self.refuse(2, "--lora-rank differs", *arguments[:at + 1], 3, *arguments[at + 2:])
+        self.refuse(2, "--lora-rank 3 differs from 2 of the adapter", *arguments[:at + 1], 3, *arguments[at + 2:])
         self.succeed(*arguments)
         self.assertEqual(self.inspect(self.root / "second")["targets"], ["q_proj", "v_proj"])
 

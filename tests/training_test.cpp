@@ -211,7 +211,7 @@ TEST_F(Training, ALossThatIsNotFiniteStopsTheRunAndKeepsTheLastCheckpoint) {
     (void)run_training(*trainer(), run, observer, stop);
     FAIL() << "expected an error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInternal);
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_NE(std::string(error.what()).find("step 2"), std::string::npos) << error.what();
   }
   EXPECT_TRUE(fs::exists(run.output / "checkpoints" / "step-1" / "state.json"));

@@ -11,5 +11,10 @@ TEST(Text, QuotesForOneLine) {
   EXPECT_EQ(in_quotes(std::string(81, 'x')), "'" + std::string(80, 'x') + "...'");
 }
 
+TEST(Text, PrintableLeavesNoControlCharacter) {
+  EXPECT_EQ(printable("caf\xC3\xA9 \x1B[2J\n\x7F"), "caf\xC3\xA9 \\x1B[2J\\x0A\\x7F");
+  EXPECT_EQ(printable("\xC2\x9B \xC2\xA0 \xC3\x9B"), "\\xC2\\x9B \xC2\xA0 \xC3\x9B");
+}
+
 }  // namespace
 }  // namespace longtune

@@ -18,14 +18,20 @@ constexpr std::uint64_t kSampleStream = 0x73616D706C65;  // "sample"
   std::int64_t best = -1;
   for (std::size_t v = 0; v < logits.size(); ++v) {
     if (std::isnan(logits[v]) || logits[v] == INFINITY) {
-      fail(ErrorCode::kInvalidArgument, kWhere, "the logit of token {} is {}", v, logits[v]);
+      fail(ErrorCode::kBadInput,
+           kWhere,
+           "the model gives token {} a logit of {}: its weights, or its adapter's, are not finite "
+           "or "
+           "far too large",
+           v,
+           logits[v]);
     }
     if (logits[v] > (best < 0 ? -INFINITY : logits[static_cast<std::size_t>(best)])) {
       best = static_cast<std::int64_t>(v);
     }
   }
   if (best < 0) {
-    fail(ErrorCode::kInvalidArgument, kWhere, "none of {} logits is finite", logits.size());
+    fail(ErrorCode::kBadInput, kWhere, "none of {} logits is finite", logits.size());
   }
   return static_cast<std::int32_t>(best);
 }

@@ -28,7 +28,7 @@ class Sampler {
   explicit Sampler(const SamplerOptions& options);
 
   /// The token that follows `position`. Logits of -infinity are never drawn. Throws Error
-  /// kInvalidArgument where a logit is NaN or +infinity, or none is finite.
+  /// kBadInput where a logit is NaN or +infinity, or none is finite: the model is at fault.
   [[nodiscard]] std::int32_t sample(std::span<const float> logits, std::int64_t position);
 
  private:

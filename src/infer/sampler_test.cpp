@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace longtune {
 namespace {
@@ -88,10 +89,13 @@ TEST(Sampler, MaskedTokensAreNeverDrawn) {
 
 TEST(Sampler, RefusesBrokenLogitsAndOptions) {
   Sampler sampler(SamplerOptions{});
-  EXPECT_THROW((void)sampler.sample(std::vector<float>{0, NAN}, 0), Error);
-  EXPECT_THROW((void)sampler.sample(std::vector<float>{0, INFINITY}, 0), Error);
-  EXPECT_THROW((void)sampler.sample(std::vector<float>{-INFINITY, -INFINITY}, 0), Error);
-  EXPECT_THROW((void)sampler.sample({}, 0), Error);
+  const auto refuses = [&](const std::vector<float>& logits, std::string_view message) {
+    expect_error([&] { (void)sampler.sample(logits, 0); }, ErrorCode::kBadInput, message);
+  };
+  refuses({0, NAN}, "gives token 1 a logit of nan");
+  refuses({0, INFINITY}, "gives token 1 a logit of inf");
+  refuses({-INFINITY, -INFINITY}, "none of 2 logits is finite");
+  refuses({}, "none of 0 logits is finite");
   EXPECT_THROW(Sampler({.temperature = -1}), Error);
   EXPECT_THROW(Sampler({.temperature = NAN}), Error);
   EXPECT_THROW(Sampler({.top_k = -1}), Error);

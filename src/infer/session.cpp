@@ -7,6 +7,7 @@
 #include "model/adapter.h"
 #include "model/decoder.h"
 #include "ops/head_loss.h"
+#include "train/data.h"
 
 namespace longtune {
 namespace {
@@ -23,8 +24,12 @@ DecoderOptions decoder_options(const SessionOptions& options) {
 }
 
 void check(const SessionOptions& options) {
-  if (options.context < 1) {
-    fail(ErrorCode::kInvalidArgument, "session", "--context {} is not above 0", options.context);
+  if (options.context < 1 || options.context > kLongestContext) {
+    fail(ErrorCode::kInvalidArgument,
+         "session",
+         "--context {} is not in 1 .. {}",
+         options.context,
+         kLongestContext);
   }
   if (options.block < 1) {
     fail(ErrorCode::kInvalidArgument, "session", "a block of {} tokens", options.block);

@@ -1,11 +1,12 @@
 #include "train/data.h"
 
 #include <algorithm>
-#include <limits>
+#include <array>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "ops/head_loss.h"
+#include "train/utf8.h"
 
 namespace longtune {
 namespace {
@@ -79,8 +80,28 @@ std::string describe(const DataSummary& summary) {
   if (summary.lone_tokens > 0) {
     text += fmt::format("; {} left over", counted(summary.lone_tokens, "token"));
   }
-  if (summary.invalid_bytes > 0) {
-    text += fmt::format("; {} not UTF-8, read as U+FFFD", counted(summary.invalid_bytes, "byte"));
+  return text + describe_bytes(summary.invalid_bytes, summary.missing_bytes);
+}
+
+std::int64_t count_missing_bytes(const Document& document, const TextEncoder& encoder) {
+  if (encoder.missing_bytes.empty()) {
+    return 0;
+  }
+  std::array<bool, 256> is_missing{};
+  for (const std::uint8_t byte : encoder.missing_bytes) {
+    is_missing.at(byte) = true;
+  }
+  return valid_utf8_bytes_among(document.text, is_missing) +
+         valid_utf8_bytes_among(document.prompt.value_or(""), is_missing);
+}
+
+std::string describe_bytes(std::int64_t invalid, std::int64_t missing) {
+  std::string text;
+  if (invalid > 0) {
+    text += fmt::format("; {} not UTF-8, read as U+FFFD", counted(invalid, "byte"));
+  }
+  if (missing > 0) {
+    text += fmt::format("; {} that no token stands for", counted(missing, "byte"));
   }
   return text;
 }
@@ -101,11 +122,12 @@ void Sample::write_targets(std::span<std::int32_t> targets) const {
 }
 
 Dataset Dataset::load(const DataOptions& options, const TextEncoder& encoder) {
-  if (options.context < 2 || options.context > std::numeric_limits<std::int32_t>::max()) {
+  if (options.context < 2 || options.context > kLongestContext) {
     fail(ErrorCode::kInvalidArgument,
          kWhere,
-         "a context of {} tokens; at least 2 are needed, a token and its target",
-         options.context);
+         "--context {} is not in 2 .. {}",
+         options.context,
+         kLongestContext);
   }
   Dataset result;
   read_documents(options.documents,
@@ -133,9 +155,7 @@ void Dataset::add(const Document& document,
   }
   ++summary_.documents;
   summary_.invalid_bytes += document.invalid_bytes;
-  if (files_.empty() || files_.back() != document.path) {
-    files_.push_back(document.path);
-  }
+  summary_.missing_bytes += count_missing_bytes(document, encoder);
   if (static_cast<std::int64_t>(count) > options.context) {
     if (options.long_documents == LongDocuments::kDrop) {
       ++summary_.dropped_documents;
@@ -147,11 +167,10 @@ void Dataset::add(const Document& document,
     }
     ++summary_.split_documents;
   }
-  add_runs(document, encoded.tokens, encoded.prompt, options.context);
+  add_runs(encoded.tokens, encoded.prompt, options.context);
 }
 
-void Dataset::add_runs(const Document& document,
-                       std::span<const std::int32_t> tokens,
+void Dataset::add_runs(std::span<const std::int32_t> tokens,
                        std::int64_t prompt,
                        std::int64_t context) {
   const auto count = static_cast<std::int64_t>(tokens.size());
@@ -165,10 +184,8 @@ void Dataset::add_runs(const Document& document,
     record.offset = static_cast<std::int64_t>(tokens_.size());
     record.document = summary_.documents - 1;
     record.first_token = first;
-    record.line = document.line;
     record.length = static_cast<std::int32_t>(length);
     record.first_target = static_cast<std::int32_t>(std::max<std::int64_t>(prompt, 1));
-    record.file = static_cast<std::int32_t>(files_.size() - 1);
     records_.push_back(record);
     const auto run =
         tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(length));
@@ -209,14 +226,6 @@ Sample Dataset::sample(std::int64_t index) const {
           .first_target = record.first_target,
           .document = record.document,
           .first_token = record.first_token};
-}
-
-std::string Dataset::location(std::int64_t index) const {
-  const Record& record = records_.at(static_cast<std::size_t>(index));
-  Document document;
-  document.path = files_[static_cast<std::size_t>(record.file)];
-  document.line = record.line;
-  return location_of(document);
 }
 
 std::int64_t Dataset::host_bytes() const {

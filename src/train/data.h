@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,11 +13,16 @@
 
 namespace longtune {
 
+/// The most tokens that any context may have.
+constexpr std::int64_t kLongestContext = std::numeric_limits<std::int32_t>::max();
+
 /// What a data set needs of a tokenizer.
 struct TextEncoder {
   std::function<std::vector<std::int32_t>(std::string_view)> encode;
-  std::optional<std::int32_t> bos;  ///< begins each document, where given
-  std::int32_t eos = 0;             ///< ends each document
+  std::optional<std::int32_t> bos;          ///< begins each document, where given
+  std::int32_t eos = 0;                     ///< ends each document
+  std::vector<std::uint8_t> missing_bytes;  ///< no token stands for them: encode drops them or
+                                            ///< writes the unknown token
 };
 
 /// `tokenizer` as data is read with it: spellings of special tokens are text, BOS where
@@ -34,7 +40,7 @@ enum class LongDocuments : std::uint8_t {
 
 struct DataOptions {
   DocumentOptions documents;
-  std::int64_t context = 0;  ///< most tokens a sample may have, at least 2
+  std::int64_t context = 0;  ///< most tokens a sample may have, 2 .. kLongestContext
   LongDocuments long_documents = LongDocuments::kSplit;
 };
 
@@ -49,7 +55,16 @@ struct DataSummary {
   std::int64_t dropped_tokens = 0;     ///< of those
   std::int64_t lone_tokens = 0;        ///< last runs of one token, which has no target: left out
   std::int64_t invalid_bytes = 0;      ///< outside of any UTF-8 character, read as U+FFFD
+  std::int64_t missing_bytes = 0;      ///< for which the tokenizer has no token
 };
+
+/// Bytes of prompt and text, of valid characters, for which the tokenizer has no token.
+[[nodiscard]] std::int64_t count_missing_bytes(const Document& document,
+                                               const TextEncoder& encoder);
+
+/// "; 3 bytes not UTF-8, read as U+FFFD; 1 byte that no token stands for": what is zero is not
+/// mentioned.
+[[nodiscard]] std::string describe_bytes(std::int64_t invalid, std::int64_t missing);
 
 /// "6 documents, 480 samples, 983,040 tokens; 6 split"; what is zero is not mentioned.
 [[nodiscard]] std::string describe(const DataSummary& summary);
@@ -79,18 +94,15 @@ struct Sample {
 /// spelling of a special token in a text is text.
 class Dataset {
  public:
-  /// Throws Error: kInvalidArgument for a context below 2; kBadInput, naming file and line, for a
-  /// document that is too long where that is refused, a sample without any target, a data set
-  /// without samples, and what read_documents refuses; kIo where the system refuses.
+  /// Throws Error: kInvalidArgument for a context outside its range; kBadInput, naming file and
+  /// line, for a document that is too long where that is refused, a sample without any target, a
+  /// data set without samples, and what read_documents refuses; kIo where the system refuses.
   [[nodiscard]] static Dataset load(const DataOptions& options, const TextEncoder& encoder);
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(records_.size()); }
 
   /// Sample `index` in the order of the files. Valid while the data set lives.
   [[nodiscard]] Sample sample(std::int64_t index) const;
-
-  /// "books/emma.txt" or "chat.jsonl:17": where sample `index` comes from.
-  [[nodiscard]] std::string location(std::int64_t index) const;
 
   [[nodiscard]] const DataSummary& summary() const { return summary_; }
 
@@ -107,23 +119,17 @@ class Dataset {
     std::int64_t offset = 0;  ///< in tokens_
     std::int64_t document = 0;
     std::int64_t first_token = 0;
-    std::int64_t line = 0;
     std::int32_t length = 0;
     std::int32_t first_target = 1;
-    std::int32_t file = 0;
   };
 
   Dataset() = default;
   void add(const Document& document, const DataOptions& options, const TextEncoder& encoder);
-  void add_runs(const Document& document,
-                std::span<const std::int32_t> tokens,
-                std::int64_t prompt,
-                std::int64_t context);
+  void add_runs(std::span<const std::int32_t> tokens, std::int64_t prompt, std::int64_t context);
   void finish(const DataOptions& options);
 
   std::vector<std::int32_t> tokens_;
   std::vector<Record> records_;
-  std::vector<std::string> files_;
   DataSummary summary_;
   std::int64_t longest_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -1,14 +1,13 @@
 #include "train/documents.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <span>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "io/json.h"
+#include "io/reader.h"
 #include "train/utf8.h"
 
 namespace longtune {
@@ -23,26 +22,22 @@ constexpr std::string_view kBlank = " \t\r\n\f\v";
 /// Bytes of a file, front to back, in blocks.
 class FileReader {
  public:
-  explicit FileReader(const std::string& path)
-      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
-    if (file_ == nullptr) {
-      fail(ErrorCode::kIo, kWhere, "{} cannot be opened: {}", path, std::strerror(errno));
-    }
-  }
+  explicit FileReader(const std::string& path) : file_(path) {}
 
   /// The next bytes; none at the end. Valid until the next call.
   [[nodiscard]] std::string_view next() {
-    const std::size_t count = std::fread(block_.data(), 1, block_.size(), file_.get());
-    if (count == 0 && std::ferror(file_.get()) != 0) {
-      fail(ErrorCode::kIo, kWhere, "{} cannot be read: {}", path_, std::strerror(errno));
-    }
-    return {block_.data(), count};
+    block_.resize(static_cast<std::size_t>(std::min(kBlock, file_.size() - offset_)));
+    file_.read_at(offset_, std::as_writable_bytes(std::span(block_)));
+    offset_ += static_cast<std::int64_t>(block_.size());
+    return block_;
   }
 
  private:
-  std::string path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
-  std::vector<char> block_ = std::vector<char>(256 * kKiB);
+  static constexpr std::int64_t kBlock = 256 * kKiB;
+
+  File file_;
+  std::int64_t offset_ = 0;
+  std::string block_;
 };
 
 [[nodiscard]] bool is_blank(std::string_view text) {
@@ -192,17 +187,42 @@ void read_json_lines(const std::string& path,
   return found->get<std::string>();
 }
 
-[[nodiscard]] std::vector<fs::path> files_in(const fs::path& directory) {
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (!entry->is_directory(error)) {
-      files.push_back(entry->path());
+/// Adds the files in `directory` and below it, links to directories followed. `above`: the real
+/// paths of the directories that led here.
+void add_files(const fs::path& directory,
+               std::vector<fs::path>& above,
+               std::vector<fs::path>& files) {
+  const fs::path real = fs::canonical(directory);
+  if (std::ranges::find(above, real) != above.end()) {
+    fail(ErrorCode::kBadInput,
+         kWhere,
+         "{} leads back to {}, which it is in",
+         directory.string(),
+         real.string());
+  }
+  above.push_back(real);
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    std::error_code dangling;  // a link to nothing is refused when it is read
+    if (entry.is_directory(dangling)) {
+      add_files(entry.path(), above, files);
+    } else {
+      files.push_back(entry.path());
     }
   }
-  if (error) {
-    fail(ErrorCode::kIo, kWhere, "{} cannot be listed: {}", directory.string(), error.message());
+  above.pop_back();
+}
+
+[[nodiscard]] std::vector<fs::path> files_in(const fs::path& directory) {
+  std::vector<fs::path> above;
+  std::vector<fs::path> files;
+  try {
+    add_files(directory, above, files);
+  } catch (const fs::filesystem_error& error) {
+    fail(ErrorCode::kIo,
+         kWhere,
+         "{} cannot be listed: {}",
+         error.path1().string(),
+         error.code().message());
   }
   if (files.empty()) {
     fail(ErrorCode::kBadInput, kWhere, "the directory {} holds no files", directory.string());
@@ -222,9 +242,9 @@ void read_file(const fs::path& path,
   } else {
     fail(ErrorCode::kBadInput,
          kWhere,
-         "{} has the extension '{}'; .txt, .md and .jsonl are read",
+         "{} has the extension {}; .txt, .md and .jsonl are read",
          path.string(),
-         extension);
+         in_quotes(extension));
   }
 }
 

@@ -32,14 +32,16 @@ struct DocumentOptions {
 
 /// Calls `visit` with every document of `paths`, in their order: a `.txt` or `.md` file is one
 /// document, a `.jsonl` file one a line (blank lines aside), a directory its files, those of its
-/// folders included, sorted by path. A byte order mark at the start of a file is not part of it.
+/// folders included, sorted by path. Links are followed. A byte order mark at the start of a file
+/// is not part of it.
 ///
 /// A line of JSON is an object with a string "text", or with strings "prompt" and "completion";
 /// other members are not read.
 ///
-/// Throws Error: kBadInput, naming file and line, for a path that does not exist or has another
-/// extension, an empty file, text that is not UTF-8 (a NUL byte, or more than one byte in eight
-/// outside of any character), a line that is not such an object; kIo where the system refuses.
+/// Throws Error: kBadInput, naming file and line, for a path that does not exist, is no regular
+/// file or has another extension, a link to a directory that it is in, an empty file, text that is
+/// not UTF-8 (a NUL byte, or more than one byte in eight outside of any character), a line that is
+/// not such an object; kIo where the system refuses.
 void read_documents(const DocumentOptions& options,
                     const std::function<void(const Document&)>& visit);
 

@@ -18,16 +18,33 @@ using Json = nlohmann::ordered_json;
   fail(ErrorCode::kIo, "metrics", "cannot write {}: {}", path, std::strerror(errno));
 }
 
+struct KeptLines {
+  std::string text;
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// The member of that name where it is a number; else 0.
+template <class T>
+T number_in(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? found->get<T>() : T{};
+}
+
 // The lines of steps up to `steps_done`; a last line that a kill cut off is left out too.
-std::string kept_lines(const fs::path& path, std::int64_t steps_done) {
+KeptLines kept_lines(const fs::path& path, std::int64_t steps_done) {
   std::ifstream file(path);
-  std::string kept;
+  KeptLines kept;
   for (std::string line; std::getline(file, line);) {
     const Json object = Json::parse(line, nullptr, false);
-    const bool keep = object.is_object() && object.value("step", std::int64_t{0}) <= steps_done &&
-                      object.contains("step");
-    if (keep) {
-      kept.append(line).append(1, '\n');
+    if (!object.is_object()) {
+      continue;
+    }
+    const auto step = number_in<std::int64_t>(object, "step");
+    if (step >= 1 && step <= steps_done) {
+      kept.text.append(line).append(1, '\n');
+      kept.tokens += number_in<std::int64_t>(object, "tokens");
+      kept.seconds += number_in<double>(object, "seconds");
     }
   }
   return kept;
@@ -37,7 +54,10 @@ std::string kept_lines(const fs::path& path, std::int64_t steps_done) {
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t steps_done)
     : path_(path.string()), file_(nullptr, std::fclose) {
-  write_file(path, kept_lines(path, steps_done));
+  const KeptLines kept = kept_lines(path, steps_done);
+  tokens_ = kept.tokens;
+  seconds_ = kept.seconds;
+  write_file(path, kept.text);
   file_.reset(std::fopen(path.c_str(), "a"));
   if (file_ == nullptr) {
     fail_to_write(path_);
@@ -74,6 +94,8 @@ void MetricsFile::append(const StepReport& report,
       std::fflush(file_.get()) != 0) {
     fail_to_write(path_);
   }
+  tokens_ += report.tokens;
+  seconds_ += report.seconds;
 }
 
 }  // namespace longtune

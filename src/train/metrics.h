@@ -20,6 +20,11 @@ class MetricsFile {
   /// made again. Throws Error kIo where the system refuses.
   MetricsFile(const std::filesystem::path& path, std::int64_t steps_done);
 
+  /// Sums over the lines of the file.
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+
+  [[nodiscard]] double seconds() const { return seconds_; }
+
   void append(const StepReport& report,
               const Trainer& trainer,
               double peak_flops,
@@ -28,6 +33,8 @@ class MetricsFile {
  private:
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  std::int64_t tokens_ = 0;
+  double seconds_ = 0;
 };
 
 }  // namespace longtune

@@ -60,7 +60,7 @@ class Run {
   Trainer& trainer_;
   const RunOptions& options_;
   RunObserver& observer_;
-  std::int64_t saved_step_ = -1;
+  std::int64_t saved_step_ = 0;  ///< a run without a step has nothing to save
 };
 
 void Run::begin() {
@@ -71,8 +71,8 @@ void Run::begin() {
   if (options_.resume && !existing.empty()) {
     trainer_.restore(existing.back().second);
     saved_step_ = trainer_.steps_done();
-    observer_.on_resume(saved_step_);
   }
+  observer_.on_begin(trainer_.steps_done());
 }
 
 void Run::save_checkpoint() {
@@ -112,7 +112,19 @@ void Run::finish() {
 
 }  // namespace
 
+void check(const RunOptions& run) {
+  const auto require = [](std::int64_t value, const char* option) {
+    if (value < 0) {
+      fail(ErrorCode::kInvalidArgument, "train", "{} {} is negative", option, value);
+    }
+  };
+  require(run.save_every, "--save-every");
+  require(run.keep, "--keep");
+  require(run.eval_every, "--eval-every");
+}
+
 void prepare_output(const RunOptions& run) {
+  check(run);
   make_directory(run.output / "checkpoints");
   const bool holds_results =
       !checkpoints_in(run.output).empty() || fs::exists(run.output / "adapter_model.safetensors");
@@ -150,15 +162,14 @@ RunResult run_training(Trainer& trainer,
   while (trainer.steps_done() < steps && !stop) {
     const StepReport report = trainer.step();
     result.steps = report.step;
-    result.tokens += report.tokens;
-    result.seconds += report.seconds;
-    result.last = report;
     observer.on_step(report);
     metrics.append(report, trainer, options.peak_flops, evaluate());
     if (options.save_every > 0 && report.step % options.save_every == 0) {
       run.save_checkpoint();
     }
   }
+  result.tokens = metrics.tokens();
+  result.seconds = metrics.seconds();
   result.finished = trainer.steps_done() >= steps && !is_evaluation_missing;
   if (result.finished) {
     run.finish();

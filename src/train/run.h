@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "train/trainer.h"
@@ -21,9 +20,13 @@ struct RunOptions {
   double peak_flops = 0;   ///< the machine's measured limit, for share_of_limit; 0: not reported
 };
 
+/// Throws Error kInvalidArgument, naming the option as the command line spells it, where a number
+/// is negative.
+void check(const RunOptions& run);
+
 /// Makes the output directory. Throws Error: kInvalidArgument where it holds another run's results
-/// and is not resumed, kIo where the system refuses. For callers that would know before they load
-/// a model; run_training does the same.
+/// and is not resumed, or as check does; kIo where the system refuses. For callers that would know
+/// before they load a model; run_training does the same.
 void prepare_output(const RunOptions& run);
 
 /// Told what happens, on the calling thread. Every method may be left out.
@@ -31,7 +34,9 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
 
-  virtual void on_resume(std::int64_t /*steps_done*/) {}
+  /// The output directory is this run's, and the state is restored where a run is resumed: a run
+  /// that is refused does not come to here. 0 steps are done where it begins anew.
+  virtual void on_begin(std::int64_t /*steps_done*/) {}
 
   virtual void on_step(const StepReport& /*report*/) {}
 
@@ -41,18 +46,18 @@ class RunObserver {
 };
 
 struct RunResult {
-  bool finished = false;  ///< false where `stop` ended it; its state is saved then
-  std::int64_t steps = 0;
-  std::int64_t tokens = 0;  ///< of this call's steps
-  double seconds = 0;       ///< of this call's steps
-  std::optional<StepReport> last;
+  bool finished = false;    ///< false where `stop` ended it; its state is saved then
+  std::int64_t steps = 0;   ///< done in all, those before it was resumed included; as are
+  std::int64_t tokens = 0;  ///< the sum over the lines of metrics.jsonl
+  double seconds = 0;       ///< the same
 };
 
 /// Runs training to its end or until `stop` is set (polled between steps, and between the samples
 /// of an evaluation), writing metrics.jsonl (one object a step), checkpoints/step-N/ (complete or
 /// absent), and at the end the adapter in PEFT's format. A failing step leaves the last checkpoint
 /// and what metrics.jsonl holds. A run resumed after a step that is to be evaluated begins with
-/// that evaluation. Refuses, kInvalidArgument, an output directory that holds another run's results
+/// that evaluation. One that is stopped before its first step saves nothing, as there is nothing to
+/// go on from. Refuses, kInvalidArgument, an output directory that holds another run's results
 /// unless it is resumed.
 [[nodiscard]] RunResult run_training(Trainer& trainer,
                                      const RunOptions& run,

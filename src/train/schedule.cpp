@@ -1,20 +1,12 @@
 #include "train/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
 #include "base/error.h"
 
 namespace longtune {
-namespace {
-
-constexpr std::array kKinds = {
-    ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant};
-
-}  // namespace
-
 const char* name_of(ScheduleKind kind) {
   switch (kind) {
     case ScheduleKind::kCosine:
@@ -25,15 +17,6 @@ const char* name_of(ScheduleKind kind) {
       return "constant";
   }
   return "?";
-}
-
-std::optional<ScheduleKind> schedule_kind(std::string_view name) {
-  for (const ScheduleKind kind : kKinds) {
-    if (name == name_of(kind)) {
-      return kind;
-    }
-  }
-  return std::nullopt;
 }
 
 double Schedule::at(std::int64_t step) const {
@@ -55,20 +38,20 @@ double Schedule::at(std::int64_t step) const {
 }
 
 void check(const Schedule& schedule) {
-  constexpr const char* kWhere = "schedule";
+  constexpr const char* kWhere = "train";
   if (!std::isfinite(schedule.peak) || schedule.peak < 0) {
     fail(ErrorCode::kInvalidArgument,
          kWhere,
-         "a learning rate of {}; it must be finite and not negative",
+         "--lr {} is not a finite number of at least 0",
          schedule.peak);
   }
   if (schedule.steps < 1) {
-    fail(ErrorCode::kInvalidArgument, kWhere, "{} steps; at least 1 is needed", schedule.steps);
+    fail(ErrorCode::kInvalidArgument, kWhere, "--steps {} is below 1", schedule.steps);
   }
   if (schedule.warmup < 0 || schedule.warmup > schedule.steps) {
     fail(ErrorCode::kInvalidArgument,
          kWhere,
-         "{} steps of warm-up in a run of {}",
+         "--warmup {} is not in 0 .. {}, the steps of the run",
          schedule.warmup,
          schedule.steps);
   }

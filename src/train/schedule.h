@@ -1,16 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
 
 namespace longtune {
 
 enum class ScheduleKind : std::uint8_t { kCosine, kLinear, kConstant };
 
-/// "cosine", "linear", "constant", and back; nothing for another word.
+/// "cosine", "linear", "constant".
 [[nodiscard]] const char* name_of(ScheduleKind kind);
-[[nodiscard]] std::optional<ScheduleKind> schedule_kind(std::string_view name);
 
 /// The learning rate of step s = 1 .. `steps`, as transformers' get_cosine_schedule_with_warmup,
 /// get_linear_schedule_with_warmup and get_constant_schedule_with_warmup give it to the optimiser.
@@ -30,8 +27,8 @@ struct Schedule {
   [[nodiscard]] double at(std::int64_t step) const;
 };
 
-/// Throws Error kInvalidArgument where peak is not finite and >= 0, warmup is not in [0, steps], or
-/// there is no step.
+/// Throws Error kInvalidArgument, naming the option as the command line spells it, where peak is
+/// not finite and >= 0, warmup is not in [0, steps], or there is no step.
 void check(const Schedule& schedule);
 
 }  // namespace longtune

@@ -68,14 +68,6 @@ TEST(Schedule, WarmupOfTheWholeRunHasNoDecay) {
   EXPECT_DOUBLE_EQ(schedule.at(4), 0.75);
 }
 
-TEST(Schedule, NamesGoBothWays) {
-  for (const ScheduleKind kind :
-       {ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant}) {
-    EXPECT_EQ(schedule_kind(name_of(kind)), kind);
-  }
-  EXPECT_FALSE(schedule_kind("polynomial").has_value());
-}
-
 TEST(Schedule, RefusesWhatCannotBe) {
   const Schedule good{.peak = 1, .warmup = 2, .steps = 4};
   EXPECT_NO_THROW(check(good));

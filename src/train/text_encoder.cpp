@@ -19,7 +19,8 @@ TextEncoder text_encoder(const Tokenizer& tokenizer) {
                 return tokenizer.encode(text, SpecialTokens::kAsText);
               },
           .bos = tokenizer.adds_bos() ? tokenizer.bos_token() : std::nullopt,
-          .eos = *tokenizer.eos_token()};
+          .eos = *tokenizer.eos_token(),
+          .missing_bytes = tokenizer.missing_bytes()};
 }
 
 }  // namespace longtune

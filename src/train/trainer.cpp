@@ -31,10 +31,32 @@ DecoderOptions decoder_options(const TrainOptions& options) {
           .lora = options.lora};
 }
 
-void require(bool holds, const char* option, const std::string& value, const char* rule) {
+void require(bool holds, const char* option, const std::string& value, const std::string& rule) {
   if (!holds) {
     fail(ErrorCode::kInvalidArgument, "train", "{} {} {}", option, value, rule);
   }
+}
+
+Schedule schedule_of(const TrainOptions& options) {
+  return {.kind = options.schedule,
+          .peak = options.lr,
+          .warmup = options.warmup,
+          .steps = options.steps};
+}
+
+// Before the first update what was read is at fault; after it the settings that led here.
+[[noreturn]] void fail_not_finite(std::int64_t steps_done, const std::string& what) {
+  if (steps_done == 0) {
+    fail(ErrorCode::kBadInput,
+         "train",
+         "{} before any parameter has changed: the model's weights, or those of --adapter, are not "
+         "finite or far too large",
+         what);
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "train",
+       "{}: training diverges; a lower --lr or a longer --warmup may help",
+       what);
 }
 
 double sum(const std::vector<float>& values) {
@@ -50,15 +72,16 @@ double sum(const std::vector<float>& values) {
 void check(const TrainOptions& options) {
   const auto text = [](auto value) { return fmt::format("{}", value); };
   check(options.lora);
-  require(options.context >= 2, "--context", text(options.context), "is below 2");
+  require(options.context >= 2 && options.context <= kLongestContext,
+          "--context",
+          text(options.context),
+          fmt::format("is not in 2 .. {}", kLongestContext));
   require(options.segment >= 0 && options.segment % ops::kPageTokens == 0,
           "--segment",
           text(options.segment),
           "is neither 0 nor a positive multiple of 64");
   require(options.accumulate >= 1, "--accumulate", text(options.accumulate), "is below 1");
-  require(options.steps >= 0, "--steps", text(options.steps), "is negative");
-  require(std::isfinite(options.lr) && options.lr >= 0, "--lr", text(options.lr), "is not >= 0");
-  require(options.warmup >= 0, "--warmup", text(options.warmup), "is negative");
+  check(schedule_of(options));
   require(std::isfinite(options.clip) && options.clip >= 0,
           "--clip",
           text(options.clip),
@@ -223,11 +246,8 @@ void Trainer::State::update(double lr, double grad_norm) {
 StepReport Trainer::step() {
   State& state = *state_;
   const auto start = std::chrono::steady_clock::now();
-  const Schedule schedule{.kind = state.options.schedule,
-                          .peak = state.options.lr,
-                          .warmup = state.options.warmup,
-                          .steps = state.options.steps};
-  StepReport report{.step = state.steps_done + 1, .lr = schedule.at(state.steps_done + 1)};
+  StepReport report{.step = state.steps_done + 1,
+                    .lr = schedule_of(state.options).at(state.steps_done + 1)};
   for (std::int64_t i = 0; i < state.options.accumulate; ++i) {
     report.samples.push_back(state.order.sample_index(state.cursor + i));
     const Sample sample = state.data->sample(report.samples.back());
@@ -247,14 +267,11 @@ StepReport Trainer::step() {
   report.grad_norm = std::sqrt(ops::sum_of_squares(adapter.gradients()));
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     state.cursor = first;
-    fail(ErrorCode::kInternal,
-         "train",
-         "step {} has a loss of {} and a gradient norm of {}: stopped before any parameter "
-         "changed; a "
-         "lower --lr may help",
-         report.step,
-         report.loss,
-         report.grad_norm);
+    fail_not_finite(state.steps_done,
+                    fmt::format("step {} has a loss of {} and a gradient norm of {}",
+                                report.step,
+                                report.loss,
+                                report.grad_norm));
   }
   state.update(report.lr, report.grad_norm);
   ++state.steps_done;
@@ -275,7 +292,11 @@ std::optional<double> Trainer::evaluate(const std::atomic<bool>& stop) {
     loss += state_->run_sample(sample, State::Pass::kEvaluation, 0, flops);
     targets += sample.target_count();
   }
-  return loss / static_cast<double>(targets);
+  const double nats = loss / static_cast<double>(targets);
+  if (!std::isfinite(nats)) {
+    fail_not_finite(state_->steps_done, fmt::format("the held-out data has {} nats a token", nats));
+  }
+  return nats;
 }
 
 std::int64_t Trainer::steps_done() const {

@@ -81,17 +81,20 @@ class Trainer {
           const Dataset& data,
           const Dataset* held_out,
           const std::optional<std::filesystem::path>& start,
-          const std::function<void(double)>& load_progress);
+          const std::function<void(double)>& load_progress);  ///< what it throws ends the loading
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
   /// One optimiser step over the next `accumulate` samples. A loss or gradient that is not finite
-  /// throws Error kInternal naming the step, before any parameter has changed.
+  /// throws, before any parameter has changed, an Error that names the step: kBadInput at the first
+  /// step, where only what was read can be at fault, else kInvalidArgument, as the settings led to
+  /// it.
   StepReport step();
 
   /// Mean nats a target of the held-out data under the present adapter; changes nothing. Nothing
-  /// where `stop`, polled between samples, ended it. There must be held-out data.
+  /// where `stop`, polled between samples, ended it. There must be held-out data. Nats that are not
+  /// finite throw as in step().
   [[nodiscard]] std::optional<double> evaluate(const std::atomic<bool>& stop);
 
   [[nodiscard]] std::int64_t steps_done() const;

@@ -43,4 +43,16 @@ std::int64_t invalid_utf8_bytes(std::string_view text) {
   return invalid;
 }
 
+std::int64_t valid_utf8_bytes_among(std::string_view text, const std::array<bool, 256>& table) {
+  std::int64_t found = 0;
+  while (!text.empty()) {
+    const std::size_t count = character_bytes(text);
+    for (const char byte : text.substr(0, count)) {
+      found += table.at(static_cast<unsigned char>(byte)) ? 1 : 0;
+    }
+    text.remove_prefix(count == 0 ? 1 : count);
+  }
+  return found;
+}
+
 }  // namespace longtune
