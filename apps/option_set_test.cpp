@@ -202,6 +202,39 @@ TEST(OptionSet, RequiredAndExcludingOptions) {
   EXPECT_EQ(file.options.choose("steps", "rate"), "rate");
 }
 
+TEST(OptionSet, NumbersBeyondTomlsSurviveTheFile) {
+  const TemporaryDirectory scratch;
+  for (const std::uint64_t wanted : {std::uint64_t{7}, ~std::uint64_t{0}}) {
+    std::uint64_t seed = wanted;
+    OptionSet written("", "");
+    written.add({"seed", "N", "of the draws"}, seed);
+    const std::string path = scratch.write("a.toml", written.toml()).string();
+    std::uint64_t read = 0;
+    OptionSet options("", "");
+    options.add({"seed", "N", "of the draws"}, read);
+    EXPECT_TRUE(options.parse({"--config", path}));
+    EXPECT_EQ(read, wanted) << written.toml();
+  }
+}
+
+TEST(OptionSet, OptionsOfAnotherCommandMayStandInTheFileAlone) {
+  const TemporaryDirectory scratch;
+  const std::string path = scratch.write("a.toml", "steps = 3\nlr = 2\n").string();
+  expect_usage({"--config", path}, "a.toml:2: unknown option 'lr'");
+  Example example;
+  example.options.ignore_in_file({"lr", "steps"});
+  example.parse({"--config", path});
+  EXPECT_EQ(example.steps, 3);
+  Example typed;
+  typed.options.ignore_in_file({"lr"});
+  expect_error(
+      [&] {
+        typed.parse({"--lr", "2"});
+      },
+      ErrorCode::kInvalidArgument,
+      "unknown option '--lr'");
+}
+
 TEST(OptionSet, HelpShowsGroupsAndDefaults) {
   Example example;
   EXPECT_FALSE(example.options.parse({"--help"}));

@@ -52,7 +52,9 @@ TEST(Values, WarmupIsStepsOrAShare) {
   EXPECT_EQ(parsed<Warmup>("8").steps_of(100), 8);
   EXPECT_EQ(parsed<Warmup>("15%").steps_of(40), 6);
   EXPECT_EQ(parsed<Warmup>("10%").steps_of(11), 2);
-  EXPECT_EQ(text_of(parsed<Warmup>("15%")), "15%");
+  for (const char* text : {"15%", "0.5%", "0", "10000000000000000", "9007199254740993"}) {
+    EXPECT_EQ(text_of(parsed<Warmup>(text)), text);
+  }
 }
 
 TEST(Values, TextIsReadBackTheSame) {

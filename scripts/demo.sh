@@ -4,7 +4,8 @@
 # better the model then reads the sixth. About ten minutes after the build on two cores.
 #
 #   LONGTUNE_DEMO_STEPS=N     steps to train (default: as many as fit in about six minutes)
-#   LONGTUNE_DEMO_OUTPUT=DIR  where the adapter goes (default: build/demo; replaced)
+#   LONGTUNE_DEMO_OUTPUT=DIR  where the adapter goes (default: build/demo); what a demo left
+#                             there is replaced, and nothing else
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -12,9 +13,13 @@ context=2048
 eval_tokens=8192
 train_seconds=360
 prompt="She had been forced into prudence in her youth, she learned romance as she grew older:"
-output=${LONGTUNE_DEMO_OUTPUT:-$root/build/demo}
+output=$(realpath -m -- "${LONGTUNE_DEMO_OUTPUT:-$root/build/demo}")
 steps=${LONGTUNE_DEMO_STEPS-}
 [[ -z $steps || $steps =~ ^[1-9][0-9]*$ ]] || die "LONGTUNE_DEMO_STEPS is a whole number of steps, not '$steps'"
+
+if [[ -e $output && ! -d $output/figures && ! (-d $output && -z $(ls -A "$output")) ]]; then
+  die "$output is neither empty nor what a demo left: remove it, or name another LONGTUNE_DEMO_OUTPUT"
+fi
 
 "$root/scripts/setup.sh"
 cd "$root"

@@ -3,7 +3,9 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -88,6 +90,36 @@ class Usage(CommandLine):
         self.refuse(2, "exclude each other", "generate", "--model", self.model, "--prompt", "a",
                     "--prompt-file", self.text)
 
+    def test_numbers_out_of_range_are_refused_by_name_and_value(self):
+        for option in ("--keep", "--save-every", "--eval-every"):
+            self.refuse(2, f"{option} -1 is negative", *self.train_arguments("never", "--quiet", option, -1))
+        self.refuse(2, "--warmup 5 is not in 0 .. 4", *self.train_arguments("never", "--quiet", "--warmup", 5))
+        arguments = self.train_arguments("never", "--quiet")
+        at = arguments.index("--steps")
+        self.refuse(2, "--steps 0 is below 1", *arguments[:at + 1], 0, *arguments[at + 2:])
+        self.refuse(2, "--epochs 2000000000 is not above 0 and below 1e9", *arguments[:at], "--epochs", 2e9,
+                    *arguments[at + 2:])
+        at = arguments.index("--context")
+        for tokens in (10**12, 9 * 10**18):
+            message = f"--context {tokens} is not in"
+            self.refuse(2, message, "plan", "--model", self.model, "--context", tokens)
+            self.refuse(2, message, *arguments[:at + 1], tokens, *arguments[at + 2:])
+            self.refuse(2, message, "eval", "perplexity", "--model", self.model, "--data", self.text, "--context",
+                        tokens, "--quiet")
+        generate = ["generate", "--model", self.model]
+        self.refuse(2, "--max-tokens 2000000000 is not in 1 .. 1073741824", *generate, "--prompt", "a",
+                    "--max-tokens", 2000000000)
+        empty = self.write("empty-prompt.txt", "")
+        self.refuse(2, f"--prompt-file {empty} is empty", *generate, "--prompt-file", empty)
+        large = self.write("large.txt", "")
+        os.truncate(large, 2**30 + 1)
+        self.refuse(4, "longer than 256.0 MiB", *generate, "--prompt-file", large)
+        self.refuse(4, "longer than 1.00 GiB", "inspect", self.model, "--tokenize", large)
+        lone = self.write("lone.jsonl", '{"text": "a"}')
+        self.refuse(4, "lone.jsonl is a text of 1 tokens", "eval", "perplexity", "--model", self.model, "--data",
+                    lone)
+        self.assertFalse((self.root / "never").exists())
+
     def test_json_holds_errors_too(self):
         path = self.root / "error.json"
         line = self.refuse(2, "unknown option '--nothing'", "plan", "--nothing", "--json", path)
@@ -105,6 +137,16 @@ class Usage(CommandLine):
         self.succeed("plan", "--model", self.model, "--json", link)
         self.assertTrue(link.is_symlink())
         self.assertTrue(json.loads(path.read_text())["fits"])
+        memory = pathlib.Path("/dev/shm")
+        if memory.is_dir():
+            replaced = memory / f"longtune-{os.getpid()}.json"
+            try:
+                for _ in range(2):
+                    self.succeed("plan", "--model", self.model, "--json", replaced)
+                self.assertTrue(json.loads(replaced.read_text())["fits"])
+            finally:
+                replaced.unlink(missing_ok=True)
+        self.refuse(5, "cannot write /dev/full: No space left", "plan", "--model", self.model, "--json", "/dev/full")
         self.refuse(5, "is a directory", "plan", "--model", self.model, "--json", self.root)
         self.refuse(5, "no/where", "plan", "--model", self.model, "--json", self.root / "no/where.json")
 
@@ -119,6 +161,31 @@ class Usage(CommandLine):
                     self.write("bad.toml", "contxt = 1"))
         self.refuse(4, "broken.toml:1: is no TOML", "plan", "--config", self.write("broken.toml", "= ="))
         self.refuse(4, "none.toml", "plan", "--config", self.root / "none.toml")
+
+
+class Scripts(unittest.TestCase):
+    def test_the_demo_replaces_only_what_is_its_own(self):
+        scripts = pathlib.Path(__file__).parent.parent / "scripts"
+        with tempfile.TemporaryDirectory(prefix="longtune-demo-") as scratch:
+            copy = pathlib.Path(scratch) / "scripts"
+            copy.mkdir()
+            for name in ("demo.sh", "lib.sh"):
+                shutil.copy(scripts / name, copy / name)
+            (copy / "setup.sh").write_text("#!/bin/sh\necho set up\nexit 9\n")
+            (copy / "setup.sh").chmod(0o755)
+            output = pathlib.Path(scratch) / "mine"
+            output.mkdir()
+
+            def demo():
+                return subprocess.run(["bash", copy / "demo.sh"], env=os.environ | {"LONGTUNE_DEMO_OUTPUT": "mine"},
+                                      cwd=scratch, capture_output=True, timeout=60)
+
+            self.assertEqual(demo().returncode, 9)  # empty: goes on to the setup
+            (output / "thesis.txt").write_text("years of work")
+            self.assertEqual(demo().returncode, 1)
+            self.assertIn(str(output), demo().stderr.decode())
+            (output / "figures").mkdir()
+            self.assertEqual(demo().returncode, 9)
 
 
 class Inspect(CommandLine):
@@ -142,7 +209,48 @@ class Inspect(CommandLine):
         with open("/dev/full", "wb") as full:
             done = subprocess.run([LONGTUNE, "inspect", self.model], stdout=full, stderr=subprocess.PIPE, timeout=60)
         self.assertEqual(done.returncode, 5)
-        self.assertIn(b"standard output cannot be written", done.stderr)
+        self.assertIn(b"standard output cannot be written: No space left", done.stderr)
+
+    def test_more_output_than_a_buffer_that_cannot_be_written(self):
+        long = self.write("long.txt", TEXT * 20)
+        commands = (["inspect", self.model, "--tokenize", long],
+                    ["generate", "--model", self.model, "--prompt", "a", "--max-tokens", 8, "--quiet"])
+        for command in commands:
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([LONGTUNE, *map(str, command)], stdout=full, stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertIn(b"standard output cannot be written: No space left", done.stderr)
+            reader, writer = os.pipe()
+            os.close(reader)
+            with os.fdopen(writer, "wb") as broken:
+                done = subprocess.run([LONGTUNE, *map(str, command)], stdout=broken, stderr=subprocess.PIPE,
+                                      timeout=60)
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertIn(b"Broken pipe", done.stderr)
+
+    def test_errors_that_cannot_be_written(self):
+        path = self.root / "unseen.json"
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([LONGTUNE, "plan", "--nothing", "--json", path], stderr=full, timeout=60)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("unknown option", json.loads(path.read_text())["error"]["message"])
+            output = self.root / "unseen"
+            done = subprocess.run([LONGTUNE, *map(str, self.train_arguments(output))], stdout=subprocess.DEVNULL,
+                                  stderr=full, timeout=60)
+            self.assertEqual(done.returncode, 0)
+
+    def test_names_out_of_files_do_not_reach_the_terminal(self):
+        adapter = self.root / "escape"
+        self.succeed(*self.train_arguments("escape", "--quiet"))
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = "x\x1b[2J\ny"
+        (adapter / "adapter_config.json").write_text(json.dumps(config))
+        shown = self.succeed("inspect", adapter)
+        self.assertNotIn("\x1b", shown)
+        self.assertIn("x\\x1B[2J\\x0Ay", shown)
+        line = self.refuse(4, "has the extension '.p\\x1Bdf'",
+                           *self.train_arguments("never", "--quiet", data=self.write("book.p\x1bdf", "x")))
+        self.assertNotIn("\x1b", line)
 
 
 class BadInput(CommandLine):
@@ -184,6 +292,23 @@ class BadInput(CommandLine):
                     *self.train_arguments("never", "--quiet", data=self.root / "absent.txt"))
         self.assertFalse((self.root / "never").exists())
 
+    def test_a_pipe_is_no_data(self):
+        pipe = self.root / "pipe.txt"
+        os.mkfifo(pipe)
+        self.refuse(4, "pipe.txt is no regular file", *self.train_arguments("never", "--quiet", data=pipe))
+
+    def test_weights_that_are_not_finite(self):
+        broken = tiny_model.write_model(self.root / "broken")
+        weights = bytearray((broken / "model.safetensors").read_bytes())
+        weights[-4:] = struct.pack("<f", float("nan"))
+        (broken / "model.safetensors").write_bytes(weights)
+        self.refuse(4, f"{broken} reads the text at nan nats", "eval", "perplexity", "--model", broken, "--data",
+                    self.text, "--context", 64)
+        self.refuse(4, "a logit of nan", "generate", "--model", broken, "--prompt", "a", "--quiet")
+        arguments = self.train_arguments("never3", "--quiet")
+        arguments[arguments.index(self.model)] = broken
+        self.refuse(4, "step 1 has a loss of nan", *arguments)
+
     def test_an_unwritable_output(self):
         self.refuse(5, "book.txt", *self.train_arguments("book.txt/out", "--quiet"))
 
@@ -216,6 +341,19 @@ class Plan(CommandLine):
         plan = json.loads(out.read_text())
         self.assertFalse(plan["fits"])
         self.assertLess(plan["longest_context"], 128)
+
+    def test_plans_what_train_plans(self):
+        out = self.root / "plan.json"
+        self.succeed(*self.train_arguments("planned", "--eval-data", self.text, "--quiet", "--seed", 3))
+        self.succeed("plan", "--config", self.root / "planned/run.toml", "--json", out)
+        of_file = json.loads(out.read_text())
+        shape = ["plan", "--model", self.model, "--context", 64, "--segment", 64, "--lora-rank", 2, "--json", out]
+        self.succeed(*shape, "--data", self.text, "--eval-data", self.text)
+        self.assertEqual(json.loads(out.read_text())["purposes"], of_file["purposes"])
+        self.succeed(*shape, "--data", self.text)
+        data = [row["bytes"] for row in json.loads(out.read_text())["purposes"] if row["name"] == "data"]
+        self.assertEqual([row["bytes"] for row in of_file["purposes"] if row["name"] == "data"], [2 * data[0]])
+        self.refuse(2, "unknown option '--lr'", "plan", "--model", self.model, "--lr", 1)
 
 
 class Training(CommandLine):
@@ -257,6 +395,51 @@ class Training(CommandLine):
         self.succeed(*arguments)
         self.assertEqual(self.inspect(self.root / "second")["targets"], ["q_proj", "v_proj"])
 
+    def test_a_run_with_an_adapter_is_repeated_from_its_configuration(self):
+        self.train("base", "--lora-targets", "q,v", "--lora-alpha", 5, "--rslora")
+        arguments = self.train_arguments("on", "--adapter", self.root / "base", "--quiet")
+        at = arguments.index("--lora-rank")
+        self.succeed(*arguments[:at], *arguments[at + 2:])
+        written = (self.root / "on" / "run.toml").read_text()
+        for line in ("lora-rank = 2", "lora-alpha = 5", "rslora = true", 'lora-targets = "q,v"'):
+            self.assertIn(line + "\n", written)
+        self.succeed("train", "--config", self.root / "on" / "run.toml", "--output", self.root / "on2", "--quiet")
+        self.assertEqual((self.root / "on2" / "adapter_model.safetensors").read_bytes(),
+                         (self.root / "on" / "adapter_model.safetensors").read_bytes())
+
+    def test_the_largest_seed_survives_the_configuration(self):
+        self.train("seeded", "--seed", 2**64 - 1, "--warmup", 2)
+        self.succeed("train", "--config", self.root / "seeded" / "run.toml", "--output", self.root / "seeded2",
+                     "--quiet")
+        self.assertEqual((self.root / "seeded2" / "run.toml").read_text().replace("seeded2", "seeded"),
+                         (self.root / "seeded" / "run.toml").read_text())
+
+    def test_a_refused_resume_changes_nothing(self):
+        whole = self.train("kept")
+        before = (self.root / "kept" / "run.toml").read_bytes()
+        self.refuse(4, "made with lr", *self.train_arguments("kept", "--resume", "--quiet", "--lr", 0.5))
+        self.assertEqual((self.root / "kept" / "run.toml").read_bytes(), before)
+        again = self.train("kept", "--resume")  # finished already: tokens and seconds are of all its steps
+        self.assertEqual(again["tokens"], whole["tokens"])
+        self.assertEqual(again["seconds"], whole["seconds"])
+
+    def test_training_that_diverges(self):
+        self.refuse(2, "a lower --lr", *self.train_arguments("diverged", "--quiet", "--lr", 1e30, "--clip", 0,
+                                                             "--schedule", "constant"))
+
+    def test_bytes_without_a_token_are_counted(self):
+        tokenizer = tiny_model.tokenizer_json()
+        vocabulary = tokenizer["model"]["vocab"]
+        vocabulary["no byte"] = vocabulary.pop(tiny_model.byte_alphabet()[7])
+        lacking = tiny_model.write_model(self.root / "lacking")
+        (lacking / "tokenizer.json").write_text(json.dumps(tokenizer))
+        text = self.write("bell.txt", TEXT.encode() + b"\x07\x07\xff")
+        arguments = self.train_arguments("bells", data=text)
+        arguments[arguments.index(self.model)] = lacking
+        counted = b"1 byte not UTF-8, read as U+FFFD; 2 bytes that no token stands for"
+        self.assertIn(counted, self.run_longtune(*arguments).stderr)
+        self.assertIn(counted, self.run_longtune("eval", "perplexity", "--model", lacking, "--data", text).stderr)
+
     def many_steps(self, output, *more):
         arguments = self.train_arguments(output, "--quiet", "--save-every", 1, *more)
         at = arguments.index("--steps")
@@ -288,6 +471,28 @@ class Training(CommandLine):
                 self.assertRegex(error, r"interrupted after step \d+; its state is saved, --resume goes on")
                 self.succeed(*self.many_steps(output, "--resume"))
             self.assert_same_end(output, "whole")
+
+    def send_once_handled(self, process, which):
+        """Sends a signal as soon as the process has a handler for it."""
+        status = pathlib.Path(f"/proc/{process.pid}/status")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            caught = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("SigCgt:")]
+            if caught and int(caught[0], 16) >> (which - 1) & 1:
+                break
+            time.sleep(0.001)
+        process.send_signal(which)
+
+    def test_stopped_while_data_is_read(self):
+        long = self.write("long.jsonl", (json.dumps({"text": TEXT}) + "\n") * 6000)
+        for which in (signal.SIGTERM, signal.SIGHUP):
+            output = "early-" + which.name
+            arguments = self.train_arguments(output, "--quiet", data=long)
+            with open("/dev/full", "wb") as full:
+                process = subprocess.Popen([LONGTUNE, *map(str, arguments)], stderr=full)
+                self.send_once_handled(process, which)
+                self.assertEqual(process.wait(timeout=60), 130)
+            self.assertFalse((self.root / output).exists())
 
     def test_killed_anywhere_and_resumed_ends_the_same(self):
         self.succeed(*self.many_steps("never-killed"))
@@ -321,6 +526,10 @@ class Training(CommandLine):
         self.succeed(*arguments)
         greedy = json.loads(out.read_text())
         self.assertLessEqual(len(greedy["tokens"]), 8)
+        decoded = len(greedy["tokens"]) - (greedy["finish"] == "length")
+        self.assertAlmostEqual(greedy["tokens_per_s"], decoded / greedy["seconds"])
+        self.succeed("generate", "--model", self.model, "--prompt", "It is", "--max-tokens", 1, "--json", out)
+        self.assertIsNone(json.loads(out.read_text())["tokens_per_s"])
         drawn = [*arguments, "--temperature", 1, "--top-k", 50, "--top-p", 0.9, "--seed", 3]
         self.succeed(*drawn)
         first = json.loads(out.read_text())["tokens"]

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/threads.h"
+#include "support/expect_error.h"
 #include "support/training.h"
 #include "train/run.h"
 
@@ -88,6 +89,66 @@ TEST_F(Training, ARunStoppedAfterAnyStepEndsAsOneNeverStopped) {
     EXPECT_TRUE(run(name, true, 0).finished);
     EXPECT_EQ(result_of(name), result_of("whole")) << "stopped after step " << stop;
   }
+}
+
+TEST_F(Training, ARunStoppedBeforeItsFirstStepSavesNothing) {
+  RunObserver observer;
+  const std::atomic<bool> stop = true;
+  const RunOptions options{.output = scratch_.path() / "unbegun"};
+  const RunResult result = run_training(*trainer(), options, observer, stop);
+  EXPECT_FALSE(result.finished);
+  EXPECT_EQ(result.steps, 0);
+  EXPECT_TRUE(fs::is_empty(options.output / "checkpoints"));
+  EXPECT_TRUE(run("unbegun", false, 0).finished);
+}
+
+TEST_F(Training, TokensAndSecondsOfAResumedRunAreOfAllItsSteps) {
+  const RunResult whole = run("whole", false, 0);
+  const RunResult first = run("parts", false, 4);
+  const RunResult second = run("parts", true, 0);
+  EXPECT_GT(first.tokens, 0);
+  EXPECT_LT(first.tokens, whole.tokens);
+  EXPECT_EQ(second.tokens, whole.tokens);
+  EXPECT_GT(second.seconds, first.seconds);
+}
+
+TEST_F(Training, RefusesNegativeNumbersOfARunByOption) {
+  const auto refuses = [&](const RunOptions& options, std::string_view message) {
+    expect_error([&] { prepare_output(options); }, ErrorCode::kInvalidArgument, message);
+    EXPECT_FALSE(fs::exists(options.output));
+  };
+  const fs::path output = scratch_.path() / "negative";
+  refuses({.output = output, .save_every = -1}, "--save-every -1 is negative");
+  refuses({.output = output, .keep = -2}, "--keep -2 is negative");
+  refuses({.output = output, .eval_every = -3}, "--eval-every -3 is negative");
+}
+
+TEST_F(Training, RefusesAScheduleOrAContextThatCannotBe) {
+  const auto refuses = [&](std::string_view message) {
+    expect_error([&] { check(options_); }, ErrorCode::kInvalidArgument, message);
+  };
+  check(options_);
+  options_.warmup = 7;
+  refuses("--warmup 7 is not in 0 .. 6");
+  options_.warmup = 0;
+  options_.steps = 0;
+  refuses("--steps 0 is below 1");
+  options_.steps = 1;
+  options_.context = kLongestContext + 1;
+  refuses("--context 2147483648 is not in 2 .. 2147483647");
+}
+
+TEST_F(Training, LoadingEndsWithWhatItsProgressThrows) {
+  struct Stop {};
+
+  EXPECT_THROW(Trainer(*source_,
+                       options_,
+                       Budgets{},
+                       data_,
+                       nullptr,
+                       std::nullopt,
+                       [](double) { throw Stop{}; }),
+               Stop);
 }
 
 TEST_F(Training, AnEvaluationThatIsStoppedIsMadeUpForAfterResuming) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 
@@ -179,8 +180,41 @@ TEST_F(Data, ADirectoryIsItsFilesSortedByPath) {
   EXPECT_EQ(data.sample(3).document, 3);
 }
 
+TEST_F(Data, LinksInADirectoryAreFollowed) {
+  write("d/a.txt", "a");
+  write("other/b.txt", "b");
+  fs::create_directory_symlink(root_ / "other", root_ / "d/link");
+  const Dataset data = Dataset::load(options({root_ / "d"}), byte_encoder());
+  ASSERT_EQ(data.size(), 2);
+  EXPECT_EQ(tokens(data, 1)[0], 'b');
+  fs::create_directory_symlink(root_ / "d", root_ / "other/back");
+  EXPECT_TRUE(has(refusal(options({root_ / "d"})), "d/link/back leads back to"));
+  fs::remove(root_ / "other/back");
+  fs::create_symlink(root_ / "nothing.txt", root_ / "d/dangling.txt");
+  EXPECT_TRUE(has(refusal(options({root_ / "d"})), "dangling.txt"));
+}
+
+TEST_F(Data, APipeIsRefusedNotWaitedFor) {
+  const fs::path pipe = root_ / "pipe.txt";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(has(refusal(options({pipe})), "pipe.txt is no regular file"));
+  EXPECT_TRUE(has(refusal(options({root_})), "pipe.txt is no regular file"));
+}
+
+TEST_F(Data, BytesWithoutATokenAreCounted) {
+  TextEncoder encoder = byte_encoder();
+  encoder.missing_bytes = {0x07, 0xFF};
+  const fs::path text = write("a.txt", "a long enough line\x07\xFF");
+  const fs::path lines = write("b.jsonl", R"({"prompt":"\u0007","completion":"b\u0007"})");
+  const Dataset data = Dataset::load(options({text, lines}), encoder);
+  EXPECT_EQ(data.summary().missing_bytes, 3);
+  EXPECT_TRUE(has(describe(data.summary()),
+                  "; 1 byte not UTF-8, read as U+FFFD; 3 bytes that no token stands for"));
+}
+
 TEST_F(Data, RefusesFilesByName) {
   EXPECT_TRUE(has(refusal(options({write("a.pdf", "x")})), "a.pdf has the extension '.pdf'"));
+  EXPECT_TRUE(has(refusal(options({write("a.p\x1B", "x")})), "has the extension '.p\\x1B'"));
   EXPECT_TRUE(has(refusal(options({root_ / "none.txt"})), "none.txt does not exist"));
   fs::create_directories(root_ / "empty");
   EXPECT_TRUE(has(refusal(options({root_ / "empty"})), "holds no files"));
@@ -263,6 +297,9 @@ TEST_F(Data, TheFingerprintTellsDataSetsApart) {
 TEST_F(Data, RefusesAContextWithoutRoomForATarget) {
   EXPECT_TRUE(has(refusal(options({write("a.txt", "abc")}, 1), ErrorCode::kInvalidArgument),
                   "--context 1 is not in 2 .. 2147483647"));
+  EXPECT_TRUE(has(
+      refusal(options({write("a.txt", "abc")}, std::int64_t{1} << 31), ErrorCode::kInvalidArgument),
+      "--context 2147483648 is not in 2 .. 2147483647"));
 }
 
 }  // namespace

@@ -19,5 +19,13 @@ TEST(Utf8, CountsBytesOutsideOfCharacters) {
   EXPECT_EQ(invalid_utf8_bytes("\xEE\x80\x80\xEF\xBF\xBF"), 0);
 }
 
+TEST(Utf8, CountsBytesOfCharactersAmongATable) {
+  std::array<bool, 256> table{};
+  table[0x07] = table[0xA9] = table[0xFF] = true;
+  EXPECT_EQ(valid_utf8_bytes_among("", table), 0);
+  EXPECT_EQ(valid_utf8_bytes_among("a\x07\xC3\xA9", table), 2);
+  EXPECT_EQ(valid_utf8_bytes_among("\xA9\xFF\xC3", table), 0);
+}
+
 }  // namespace
 }  // namespace longtune
