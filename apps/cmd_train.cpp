@@ -217,7 +217,7 @@ void describe_run(const TrainArgs& args,
 [[nodiscard]] Interrupted interrupted_after(std::int64_t steps) {
   return Interrupted(
       steps == 0
-          ? "[train] interrupted before the first step; there is nothing to save"
+          ? "[train] interrupted before it made a step; there is nothing new to save"
           : fmt::format("[train] interrupted after step {}; its state is saved, --resume goes on",
                         steps));
 }

@@ -302,12 +302,13 @@ class BadInput(CommandLine):
         weights = bytearray((broken / "model.safetensors").read_bytes())
         weights[-4:] = struct.pack("<f", float("nan"))
         (broken / "model.safetensors").write_bytes(weights)
-        self.refuse(4, f"{broken} reads the text at nan nats", "eval", "perplexity", "--model", broken, "--data",
-                    self.text, "--context", 64)
-        self.refuse(4, "a logit of nan", "generate", "--model", broken, "--prompt", "a", "--quiet")
+        line = self.refuse(4, "nan nats", "eval", "perplexity", "--model", broken, "--data", self.text,
+                           "--context", 64)
+        self.assertIn(str(broken), line)
+        self.refuse(4, "a logit of", "generate", "--model", broken, "--prompt", "a", "--quiet")
         arguments = self.train_arguments("never3", "--quiet")
         arguments[arguments.index(self.model)] = broken
-        self.refuse(4, "step 1 has a loss of nan", *arguments)
+        self.refuse(4, "step 1 has a loss of", *arguments)
 
     def test_an_unwritable_output(self):
         self.refuse(5, "book.txt", *self.train_arguments("book.txt/out", "--quiet"))
@@ -489,7 +490,8 @@ class Training(CommandLine):
             output = "early-" + which.name
             arguments = self.train_arguments(output, "--quiet", data=long)
             with open("/dev/full", "wb") as full:
-                process = subprocess.Popen([LONGTUNE, *map(str, arguments)], stderr=full)
+                process = subprocess.Popen([LONGTUNE, *map(str, arguments)], stderr=full,
+                                           preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
                 self.send_once_handled(process, which)
                 self.assertEqual(process.wait(timeout=60), 130)
             self.assertFalse((self.root / output).exists())
