@@ -99,15 +99,16 @@ const std::vector<std::uint8_t>& dynamic_table() {
 }
 
 // Indices into the dynamic map of one block of scales; returns the nested scale. A block of zeros
-// has index 0 throughout, with a scale of 0.
+// has index 0 throughout, with a scale of 0; so has one of subnormals too small for a reciprocal,
+// where bitsandbytes multiplies by infinity.
 float quantize_scales(const float* values, std::int64_t count, std::uint8_t* indices) {
   const float absmax = largest_magnitude(values, count);
   const float inverse = 1.0F / absmax;
+  if (!std::isfinite(inverse)) {
+    std::fill_n(indices, count, std::uint8_t{0});
+    return 0;
+  }
   for (std::int64_t i = 0; i < count; ++i) {
-    if (absmax == 0) {
-      indices[i] = 0;
-      continue;
-    }
     const float unit = std::clamp(values[i] * inverse, -1.0F, 1.0F);
     const float place = std::fma(65535.0F, (unit + 1.0F) * 0.5F, 0.5F);
     indices[i] = dynamic_table()[static_cast<std::size_t>(place)];
@@ -254,6 +255,9 @@ WeightView Nf4Quantizer::finish() {
     fail(ErrorCode::kInvalidArgument, "nf4", "{} of {} rows were given", rows_, N_);
   }
   const float offset = mean(absmax_);
+  if (!std::isfinite(offset)) {
+    fail(ErrorCode::kBadInput, "nf4", "values are so large that the mean of the scales overflows");
+  }
   for (float& scale : absmax_) {
     scale -= offset;
   }
