@@ -2,7 +2,6 @@
 
 #include <map>
 #include <optional>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -10,25 +9,13 @@
 #include "io/safetensors.h"
 #include "model/file_source.h"
 #include "model/hf_config.h"
+#include "model/tensor_file.h"
 #include "model/tensor_spec.h"
 
 namespace longtune {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<WeightFormat> format_of(std::string_view dtype) {
-  if (dtype == "F32") {
-    return WeightFormat::kF32;
-  }
-  if (dtype == "F16") {
-    return WeightFormat::kF16;
-  }
-  if (dtype == "BF16") {
-    return WeightFormat::kBf16;
-  }
-  return std::nullopt;
-}
 
 // Shards lie beside their index: a name that leads elsewhere is not followed.
 bool is_plain_name(const std::string& name) {
@@ -144,7 +131,7 @@ class HfSource final : public FileSource {
            in_quotes(spec.name));
     }
     const auto& [file, tensor] = found->second;
-    const std::optional<WeightFormat> format = format_of(tensor.dtype);
+    const std::optional<WeightFormat> format = float_format(tensor.dtype);
     if (!format) {
       fail(ErrorCode::kUnsupported,
            "model",
