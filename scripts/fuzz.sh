@@ -24,11 +24,12 @@ seeds() {
 seeds safetensors tests/fuzz/seeds/safetensors/* tests/goldens/models/*/adapter*/adapter_model.safetensors
 seeds gguf tests/fuzz/seeds/gguf/* tests/goldens/models/*/model.gguf tests/goldens/tokenizers/*.gguf
 seeds hf_config tests/goldens/models/*/config.json
+seeds model_json tests/fuzz/seeds/model_json/* tests/goldens/models/*/adapter*/adapter_config.json
 seeds tokenizer_json tests/goldens/models/*/tokenizer.json tests/goldens/tokenizers/{flags,gpt2,llama3,qwen2,smollm}.json
 seeds encode tests/fuzz/seeds/encode/*
 seeds jsonl tests/fuzz/seeds/jsonl/*
 
-fuzzers=(safetensors gguf hf_config tokenizer_json encode jsonl)
+fuzzers=(safetensors gguf hf_config model_json tokenizer_json encode jsonl)
 share=$((seconds / ${#fuzzers[@]}))
 for name in "${fuzzers[@]}"; do
   log=build/fuzz/$name.log

@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::dataset_of;
-using test::ScratchDirectory;
 using test::text_of;
 using test::trained_bytes;
 
@@ -62,7 +61,7 @@ class Training : public testing::Test {
            trained_bytes(scratch_.path() / name);
   }
 
-  ScratchDirectory scratch_;
+  TemporaryDirectory scratch_;
   std::unique_ptr<ModelSource> source_;
   Dataset data_;
   TrainOptions options_;

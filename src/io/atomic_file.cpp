@@ -24,7 +24,8 @@ constexpr std::string_view kMark = ".partial-";
   fail(ErrorCode::kIo, "file", "cannot {} {}: {}", action, path.string(), reason);
 }
 
-// A name beside `path` that no other writer uses, in this process or another.
+// A name beside `path` that no other writer uses, in this process or another; something left by a
+// killed one, or put there on purpose, may have it all the same.
 fs::path partial_name(const fs::path& path) {
   static std::atomic<int> count{0};
   const fs::path clean = path.has_filename() ? path : path.parent_path();
@@ -51,14 +52,30 @@ void sync_parent(const fs::path& path) {
   sync_path(clean.parent_path().empty() ? fs::path(".") : clean.parent_path());
 }
 
+// Calls `make` with partial names until it returns no negative number, and sets `partial` to the
+// name that it took. `make` must refuse a name that something has already, a link too, with EEXIST.
+template <class Make>
+int make_partial(const char* action, const fs::path& path, fs::path& partial, const Make& make) {
+  constexpr int kMostTries = 1000;
+  for (int i = 0; i < kMostTries; ++i) {
+    partial = partial_name(path);
+    const int result = make(partial.c_str());
+    if (result >= 0) {
+      return result;
+    }
+    if (errno != EEXIST) {
+      break;
+    }
+  }
+  refuse(action, path, errno);
+}
+
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& path) : path_(path), partial_(partial_name(path)) {
-  descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) {
-    refuse("write", path_, errno);
-  }
-}
+AtomicFile::AtomicFile(const fs::path& path)
+    : path_(path), descriptor_(make_partial("write", path, partial_, [](const char* name) {
+        return open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+      })) {}
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ >= 0) {
@@ -108,10 +125,8 @@ void AtomicFile::commit() {
   sync_parent(path_);
 }
 
-AtomicDirectory::AtomicDirectory(const fs::path& path) : path_(path), partial_(partial_name(path)) {
-  if (mkdir(partial_.c_str(), 0777) != 0) {
-    refuse("make", path_, errno);
-  }
+AtomicDirectory::AtomicDirectory(const fs::path& path) : path_(path) {
+  make_partial("make", path, partial_, [](const char* name) { return mkdir(name, 0777); });
 }
 
 AtomicDirectory::~AtomicDirectory() {
@@ -120,18 +135,40 @@ AtomicDirectory::~AtomicDirectory() {
 }
 
 void AtomicDirectory::commit() {
-  for (const auto& entry : fs::recursive_directory_iterator(partial_)) {
-    sync_path(entry.path());
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(partial_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    sync_path(entry->path());
+  }
+  if (error) {
+    refuse("write", path_, error.value());
   }
   sync_path(partial_);
   // Where there is one already, the two change places, so that at no moment there is none; the
   // destructor removes the old one.
-  const bool replaces = fs::exists(fs::symlink_status(path_));
+  const bool replaces = fs::exists(fs::symlink_status(path_, error));
   const unsigned flags = replaces ? RENAME_EXCHANGE : 0U;
   if (renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), flags) != 0) {
-    refuse("write", path_, errno);
+    // Some file systems cannot exchange; they say so with EINVAL.
+    if (!replaces || errno != EINVAL) {
+      refuse("write", path_, errno);
+    }
+    replace_in_two_steps();
   }
   sync_parent(path_);
+}
+
+void AtomicDirectory::replace_in_two_steps() {
+  const fs::path aside = partial_name(path_);
+  if (rename(path_.c_str(), aside.c_str()) != 0) {
+    refuse("write", path_, errno);
+  }
+  if (rename(partial_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    (void)rename(aside.c_str(), path_.c_str());
+    refuse("write", path_, error);
+  }
+  partial_ = aside;
 }
 
 void write_file(const fs::path& path, std::string_view text) {

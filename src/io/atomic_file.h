@@ -37,7 +37,9 @@ class AtomicFile {
 };
 
 /// A directory that appears under its name complete or not at all, in the same way. Where there is
-/// one of that name already, it is exchanged and the old one removed.
+/// one of that name already, it is exchanged and the old one removed. On a file system that cannot
+/// exchange names the old one is renamed as a partial one first: a process that is killed just then
+/// leaves no directory under the name, but both complete under partial names.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(const std::filesystem::path& path);
@@ -55,6 +57,8 @@ class AtomicDirectory {
   void commit();
 
  private:
+  void replace_in_two_steps();
+
   std::filesystem::path path_;
   std::filesystem::path partial_;
 };

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "io/gguf_builder.h"
 #include "support/expect_error.h"
+#include "support/temporary_directory.h"
 
 namespace longtune {
 namespace {
@@ -131,6 +132,33 @@ TEST(Gguf, RefusesAbsurdCounts) {
   GgufBuilder text;
   text.raw("text", GgufType::kString, little_endian(kHuge));
   expect_error([&] { parse(text.bytes()); }, ErrorCode::kBadInput, "goes past the end");
+}
+
+// Each file is long enough, in holes, for what its header claims.
+TEST(Gguf, RefusesClaimsBeyondItsLimitsInFilesThatHaveRoom) {
+  const TemporaryDirectory directory;
+  const auto refuses = [&](const std::string& begin, std::int64_t size, std::string_view part) {
+    const auto path = directory.write("m.gguf", begin);
+    std::filesystem::resize_file(path, size);
+    expect_error([&] { (void)Gguf::parse(File(path)); }, ErrorCode::kBadInput, part);
+  };
+  const auto head = [](std::uint64_t tensors, std::uint64_t keys) {
+    return "GGUF" + little_endian(std::uint32_t{3}) + little_endian(tensors) + little_endian(keys);
+  };
+  GgufBuilder text;
+  text.raw("text", GgufType::kString, little_endian(std::uint64_t{512} << 20U));
+  refuses(text.bytes(),
+          std::int64_t{1} << 30U,
+          "a string of 536870912 bytes at byte 48 goes past the end at byte 536870912");
+  refuses(head(0, 1) + little_endian(std::uint64_t{65'536}),
+          1 << 20U,
+          "a metadata key at byte 32 claims 65536 bytes; at most 65535 are read");
+  refuses(head(1, 0) + little_endian(std::uint64_t{65'536}),
+          1 << 20U,
+          "a tensor's name at byte 32 claims 65536 bytes; at most 65535 are read");
+  refuses(
+      head(0, 100'001), 1 << 24U, "claims 100001 metadata keys, but at most 100000 can be there");
+  refuses(head(1'000'001, 0), 1 << 26U, "claims 1000001 tensors, but at most 1000000 can be there");
 }
 
 TEST(Gguf, RefusesBadEntries) {

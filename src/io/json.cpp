@@ -12,66 +12,84 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 64;
+constexpr std::size_t kDeepest = 64;
 
-// Sees every event of the parser: nlohmann::json itself keeps the last of two equal keys in
-// silence, and builds nested arrays as deep as the text goes.
-class Watch {
+// Sees every event of a parser that builds nothing: nlohmann::json itself keeps the last of two
+// equal keys in silence and builds nested arrays as deep as the text goes. (Its parser with a
+// callback would do, but looks through a container's elements after each one that is a container.)
+class Watch final : public nlohmann::json_sax<json> {
  public:
   explicit Watch(const std::string& name) : name_(name) {}
 
-  bool operator()(int depth, json::parse_event_t event, const json& parsed) {
-    if (depth > kDeepest) {
-      fail(ErrorCode::kBadInput, "json", "{}: is nested deeper than {}", name_, kDeepest);
-    }
-    if (event == json::parse_event_t::object_start) {
-      keys_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      keys_.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) {
-        fail(ErrorCode::kBadInput, "json", "{}: has key {} twice", name_, in_quotes(key));
-      }
+  bool null() override { return true; }
+
+  bool boolean(bool /*value*/) override { return true; }
+
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+
+  bool string(string_t& /*value*/) override { return true; }
+
+  bool binary(binary_t& /*value*/) override { return true; }
+
+  bool start_object(std::size_t /*elements*/) override { return open(); }
+
+  bool end_object() override { return close(); }
+
+  bool start_array(std::size_t /*elements*/) override { return open(); }
+
+  bool end_array() override { return close(); }
+
+  bool key(string_t& key) override {
+    if (!keys_.back().insert(key).second) {
+      fail(ErrorCode::kBadInput, "json", "{}: has key {} twice", name_, in_quotes(key));
     }
     return true;
   }
 
+  bool parse_error(std::size_t byte,
+                   const std::string& /*token*/,
+                   const json::exception& error) override {
+    if (dynamic_cast<const json::parse_error*>(&error) == nullptr) {
+      fail(ErrorCode::kBadInput,
+           "json",
+           "{}: holds a number that no machine number can hold",
+           name_);
+    }
+    fail(ErrorCode::kBadInput, "json", "{}: is no valid JSON at byte {}", name_, byte);
+  }
+
  private:
+  bool open() {
+    keys_.emplace_back();
+    if (keys_.size() > kDeepest) {
+      fail(ErrorCode::kBadInput, "json", "{}: is nested deeper than {}", name_, kDeepest);
+    }
+    return true;
+  }
+
+  bool close() {
+    keys_.pop_back();
+    return true;
+  }
+
   const std::string& name_;
-  std::vector<std::set<std::string>> keys_;
+  std::vector<std::set<std::string>> keys_;  ///< of the open containers; none of an array
 };
 
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name) {
-  // Shared, as the parser keeps a copy of its callback.
   Watch watch(name);
-  const auto callback = [&watch](int depth, json::parse_event_t event, json& parsed) {
-    return watch(depth, event, parsed);
-  };
-  try {
-    return json::parse(text, callback);
-  } catch (const json::parse_error& error) {
-    fail(ErrorCode::kBadInput, "json", "{}: is no valid JSON at byte {}", name, error.byte);
-  } catch (const json::exception&) {
-    fail(ErrorCode::kBadInput, "json", "{}: holds a number that no machine number can hold", name);
-  }
+  json::sax_parse(text, &watch);
+  return json::parse(text);
 }
 
 json read_json(const std::filesystem::path& path, std::int64_t largest) {
-  const File file(path);
-  if (file.size() > largest) {
-    fail(ErrorCode::kBadInput,
-         "json",
-         "{}: has {} bytes; at most {} are read",
-         file.name(),
-         file.size(),
-         largest);
-  }
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
-  return parse_json(text, file.name());
+  return parse_json(read_whole(path, largest), path.string());
 }
 
 JsonFields::JsonFields(const json& value, std::string name)

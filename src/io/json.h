@@ -12,13 +12,16 @@
 namespace longtune {
 
 /// Parses JSON text; `name` is what messages call it. Throws Error kBadInput, naming the byte, for
-/// text that is no JSON, for a key that stands twice in one object, and for nesting deeper than 64.
+/// text that is no JSON, for a key that stands twice in one object, for nesting deeper than 64, and
+/// for a number that overflows a double.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-/// The whole of a file as JSON. Throws Error as File and parse_json do, and kBadInput for a file
-/// larger than `largest` bytes.
+/// The most bytes of JSON that are read: parsed, they take several times as much.
+constexpr std::int64_t kLargestJson = 64 * kMiB;
+
+/// The whole of a file as JSON. Throws Error as read_whole and parse_json do.
 [[nodiscard]] nlohmann::json read_json(const std::filesystem::path& path,
-                                       std::int64_t largest = 64 * kMiB);
+                                       std::int64_t largest = kLargestJson);
 
 /// Typed access to an object's fields. A field that is null counts as absent. Throws Error
 /// kBadInput, naming file and field, for a field of another type; the `required_` ones for an

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "support/expect_error.h"
 #include "support/temporary_directory.h"
 
@@ -45,6 +47,28 @@ TEST(Json, RefusesMalformedText) {
   expect_error([] { (void)parse_json(std::string(100, '['), "c.json"); },
                ErrorCode::kBadInput,
                "deeper than 64");
+}
+
+TEST(Json, NestsAsDeepAsItSays) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_TRUE(parse_json(nested(64), "c.json").is_array());
+  expect_error([&] { (void)parse_json(nested(65), "c.json"); },
+               ErrorCode::kBadInput,
+               "c.json: is nested deeper than 64");
+}
+
+// A look at all earlier objects after each would take minutes.
+TEST(Json, ReadsManyObjectsInTimeNearTheirNumber) {
+  constexpr std::size_t kCount = 400'000;
+  std::string text = "[{}";
+  for (std::size_t i = 1; i < kCount; ++i) {
+    text += ",{}";
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(parse_json(text + "]", "c.json").size(), kCount);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(Json, LimitsTheFile) {

@@ -89,6 +89,21 @@ void File::read_at(std::int64_t offset, std::span<std::byte> target) const {
   }
 }
 
+std::string read_whole(const std::filesystem::path& path, std::int64_t largest) {
+  const File file(path);
+  if (file.size() > largest) {
+    fail(ErrorCode::kBadInput,
+         "file",
+         "{}: has {} bytes; at most {} are read",
+         file.name(),
+         file.size(),
+         largest);
+  }
+  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
 void MemoryReader::read_at(std::int64_t offset, std::span<std::byte> target) const {
   check_range(name_, size(), offset, target.size());
   if (!target.empty()) {

@@ -48,6 +48,10 @@ class File final : public Reader {
   std::int64_t size_ = 0;
 };
 
+/// The whole of a file. Throws Error as File does, and kBadInput for a file of more than `largest`
+/// bytes.
+[[nodiscard]] std::string read_whole(const std::filesystem::path& path, std::int64_t largest);
+
 /// Bytes in memory, which stay the caller's.
 class MemoryReader final : public Reader {
  public:

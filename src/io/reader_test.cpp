@@ -49,6 +49,16 @@ TEST(File, RefusesWhatIsNoFile) {
   expect_error([&] { File{pipe}; }, ErrorCode::kBadInput, "is no regular file");
 }
 
+TEST(ReadWhole, ReadsFilesUpToALimit) {
+  const TemporaryDirectory directory;
+  const auto path = directory.write("x", std::string("0\0 2", 4));
+  EXPECT_EQ(read_whole(path, 4), std::string("0\0 2", 4));
+  EXPECT_EQ(read_whole(directory.write("empty", ""), 4), "");
+  expect_error([&] { (void)read_whole(path, 3); },
+               ErrorCode::kBadInput,
+               "x: has 4 bytes; at most 3 are read");
+}
+
 TEST(MemoryReader, BehavesAsAFile) {
   const std::string text = "abc";
   const MemoryReader reader("m", std::as_bytes(std::span(text)));

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "io/safetensors_builder.h"
 #include "support/expect_error.h"
 #include "support/temporary_directory.h"
@@ -55,6 +57,20 @@ TEST(Safetensors, RefusesAbsurdHeaders) {
   refuses("[]", 0, "JSON array");
   refuses("{", 0, "no valid JSON");
   refuses(R"({"__metadata__": {"a": 1}})", 0, "'a' is no string");
+}
+
+TEST(Safetensors, RefusesAHeaderBeyondTheFormatsLimitInAFileThatHasIt) {
+  const TemporaryDirectory directory;
+  std::string length = safetensors_bytes("", "");
+  const std::uint64_t claim = 100'000'001;
+  std::memcpy(length.data(), &claim, sizeof claim);
+  const auto path = directory.write("m.safetensors", length);
+  std::filesystem::resize_file(path, 8 + claim);  // sparse
+  expect_error(
+      [&] { (void)Safetensors::parse(File(path)); },
+      ErrorCode::kBadInput,
+      "claims a header of 100000001 bytes, but the file has 100000001 after its length and "
+      "at most 100000000 are read");
 }
 
 TEST(Safetensors, RefusesBadEntries) {

@@ -27,6 +27,7 @@ struct KvShape {
 /// Keys and values of one sequence in pages of 64 tokens, on the device.
 class KvStore {
  public:
+  /// Throws Error kInvalidArgument for a capacity of more than 2^31 - 1 tokens.
   KvStore(const KvShape& shape, Arena& arena);
 
   /// The pages of one layer, with room for `capacity` tokens, of which the first `tokens` hold

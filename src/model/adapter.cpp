@@ -67,6 +67,7 @@ float LoraConfig::scale() const {
 
 void check(const LoraConfig& config) {
   constexpr std::int64_t kMaxRank = 4096;
+  constexpr double kMaxAlpha = 1e6;
   if (config.rank < 1 || config.rank > kMaxRank) {
     fail(ErrorCode::kInvalidArgument,
          "lora",
@@ -74,8 +75,12 @@ void check(const LoraConfig& config) {
          config.rank,
          kMaxRank);
   }
-  if (!std::isfinite(config.alpha) || config.alpha <= 0) {
-    fail(ErrorCode::kInvalidArgument, "lora", "--lora-alpha {} is not above 0", config.alpha);
+  if (!(config.alpha > 0 && config.alpha <= kMaxAlpha)) {
+    fail(ErrorCode::kInvalidArgument,
+         "lora",
+         "--lora-alpha {} is not above 0 and at most {:.0f}",
+         config.alpha,
+         kMaxAlpha);
   }
   if (!(config.dropout >= 0 && config.dropout < 1)) {
     fail(ErrorCode::kInvalidArgument, "lora", "--lora-dropout {} is not in [0, 1)", config.dropout);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,8 @@ struct LoraConfig {
   [[nodiscard]] bool has(LinearKind kind) const { return targets[static_cast<int>(kind)]; }
 };
 
-/// Throws Error kInvalidArgument, naming the option, where rank < 1, alpha is not positive and
-/// finite, dropout is outside [0, 1), or nothing is targeted.
+/// Throws Error kInvalidArgument, naming the option, where rank is outside [1, 4096], alpha outside
+/// (0, 10^6], dropout outside [0, 1), or nothing is targeted.
 void check(const LoraConfig& config);
 
 /// What an adapter is for: training also holds gradients and AdamW's moments.
@@ -102,9 +103,13 @@ void save_adapter(const Adapter& adapter,
                   const std::string& base_model);
 
 /// Reads the configuration of a PEFT adapter. Throws Error: kBadInput where malformed,
-/// kUnsupported, by name, for what longtune does not do (other kinds than LoRA, biases, DoRA, rank
-/// patterns, other targets).
+/// kUnsupported, by name, for what longtune does not do: other kinds than LoRA, biases, other
+/// targets, ways to begin that change the base (PiSSA and the like), and any other setting in use
+/// that is not known to change nothing.
 [[nodiscard]] LoraConfig read_lora_config(const std::filesystem::path& directory);
+
+/// The same from the text of adapter_config.json, parsed; `file` is what messages call it.
+[[nodiscard]] LoraConfig parse_lora_config(const nlohmann::json& json, const std::string& file);
 
 /// Fills `adapter` from a directory that PEFT or save_adapter wrote. Throws Error kBadInput, naming
 /// the tensor, where one is missing, left over, or has another shape than the model needs.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "model/adapter.h"
@@ -46,42 +47,59 @@ Json target_names(const LoraConfig& config) {
   return targets;
 }
 
-// Settings of PEFT that change what an adapter computes, with the values that mean "not used".
+// Fields of PEFT that do not change what an adapter computes, whatever they hold, and those that
+// read_lora_config reads itself.
+constexpr std::array kReadOrHarmless{"auto_mapping",
+                                     "base_model_name_or_path",
+                                     "bias",
+                                     "inference_mode",
+                                     "init_lora_weights",
+                                     "lora_alpha",
+                                     "lora_dropout",
+                                     "megatron_core",
+                                     "peft_type",
+                                     "peft_version",
+                                     "qalora_group_size",
+                                     "r",
+                                     "revision",
+                                     "target_modules",
+                                     "task_type",
+                                     "use_rslora"};
+
+[[noreturn]] void refuse(const JsonFields& fields, const std::string& name, const char* why) {
+  const nlohmann::json& value = *fields.find(name);
+  fail(ErrorCode::kUnsupported,
+       "adapter",
+       "{}: {} {} is {}",
+       fields.name(),
+       in_quotes(name),
+       in_quotes(value.is_string() ? value.get<std::string>() : value.dump()),
+       why);
+}
+
+// What PEFT writes for a setting that is not used.
+bool is_unused(const nlohmann::json& value) {
+  return value.is_null() || value == false || value == "" ||
+         (value.is_structured() && value.empty());
+}
+
+// Refuses every setting that is in use and not known to be harmless: PEFT gains new ones with each
+// version, and many of them change what an adapter computes or the base that it belongs to.
 void refuse_unsupported(const nlohmann::json& json, const JsonFields& fields) {
   if (fields.required_string("peft_type") != "LORA") {
-    fail(ErrorCode::kUnsupported,
-         "adapter",
-         "{}: peft_type {} is not LORA",
-         fields.name(),
-         fields.required_string("peft_type"));
+    refuse(fields, "peft_type", "not LORA");
   }
-  if (const auto bias = fields.string("bias"); bias && *bias != "none") {
-    fail(ErrorCode::kUnsupported, "adapter", "{}: bias {} is not none", fields.name(), *bias);
+  if (fields.string("bias").value_or("none") != "none") {
+    refuse(fields, "bias", "not none");
   }
-  for (const char* name : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"}) {
-    if (fields.boolean(name).value_or(false)) {
-      fail(ErrorCode::kUnsupported, "adapter", "{}: {} is not supported", fields.name(), name);
-    }
+  // Other ways to begin (PiSSA, OLoRA, LoftQ, CorDA) change the base weights too.
+  if (const nlohmann::json* init = fields.find("init_lora_weights");
+      init != nullptr && !init->is_boolean() && *init != "gaussian") {
+    refuse(fields, "init_lora_weights", "none of true, false and gaussian");
   }
-  for (const char* name : {"rank_pattern",
-                           "alpha_pattern",
-                           "modules_to_save",
-                           "layers_to_transform",
-                           "layers_pattern",
-                           "layer_replication",
-                           "trainable_token_indices",
-                           "exclude_modules",
-                           "target_parameters",
-                           "megatron_config",
-                           "alora_invocation_tokens"}) {
-    if (const auto found = json.find(name);
-        found != json.end() && !found->is_null() && !found->empty()) {
-      fail(ErrorCode::kUnsupported,
-           "adapter",
-           "{}: {} {} is not supported",
-           fields.name(),
-           name,
-           found->dump());
+  for (const auto& [name, value] : json.items()) {
+    if (!is_unused(value) && std::ranges::find(kReadOrHarmless, name) == kReadOrHarmless.end()) {
+      refuse(fields, name, "not supported");
     }
   }
 }
@@ -106,7 +124,7 @@ std::array<bool, kLinearKinds> read_targets(const JsonFields& fields) {
            "adapter",
            "{}: target module {} is none of the linear layers of a block",
            fields.name(),
-           name);
+           in_quotes(name));
     }
     targets[kind] = true;
   }
@@ -140,9 +158,8 @@ void save_adapter(const Adapter& adapter,
   write_file(directory / kConfigFile, json.dump(2) + "\n");
 }
 
-LoraConfig read_lora_config(const fs::path& directory) {
-  const nlohmann::json json = read_json(directory / kConfigFile);
-  const JsonFields fields(json, (directory / kConfigFile).string());
+LoraConfig parse_lora_config(const nlohmann::json& json, const std::string& file) {
+  const JsonFields fields(json, file);
   refuse_unsupported(json, fields);
   LoraConfig config{.rank = fields.required_integer("r"),
                     .alpha = fields.required_number("lora_alpha"),
@@ -155,6 +172,10 @@ LoraConfig read_lora_config(const fs::path& directory) {
     fail(ErrorCode::kBadInput, "adapter", "{}: {}", fields.name(), error.what());
   }
   return config;
+}
+
+LoraConfig read_lora_config(const fs::path& directory) {
+  return parse_lora_config(read_json(directory / kConfigFile), (directory / kConfigFile).string());
 }
 
 void load_adapter(Adapter& adapter, const fs::path& directory) {

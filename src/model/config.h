@@ -60,10 +60,10 @@ struct ModelConfig {
   bool qk_norm = false;          ///< Qwen3
 };
 
-/// Throws Error kBadInput, naming the field, where sizes are not positive, Hq is no multiple of
-/// Hkv, D is odd, a size is absurd (any product of two of them past 2^40, more than 16,384 layers),
-/// or the norm's epsilon or a RoPE parameter is out of its range. `file`: where the configuration
-/// comes from, for the message.
+/// Throws Error kBadInput, naming the field, where a size is not from 1 to 2^20 (so that the
+/// product of any two is at most 2^40), there are more than 16,384 layers, Hq is no multiple of
+/// Hkv, D is odd, or the norm's epsilon or a RoPE parameter is out of its range. `file`: where the
+/// configuration comes from, for the message.
 void check(const ModelConfig& config, const std::string& file = "configuration");
 
 }  // namespace longtune

@@ -13,16 +13,26 @@ void FileSource::add(SourceTensor tensor, Place place) {
   places_.push_back(place);
 }
 
-void FileSource::read_rows(const std::string& name,
-                           std::int64_t first,
-                           std::int64_t count,
-                           std::span<std::byte> target) const {
+std::size_t FileSource::index_of(const std::string& name) const {
   const SourceTensor* tensor = find(name);
   if (tensor == nullptr) {
     fail(ErrorCode::kBadInput, "model", "there is no tensor {}", in_quotes(name));
   }
-  const std::int64_t bytes = row_bytes(tensor->format, tensor->K);
-  if (first < 0 || count < 0 || count > tensor->N - first ||
+  return static_cast<std::size_t>(tensor - tensors_.data());
+}
+
+const std::string& FileSource::file_of(const std::string& name) const {
+  return places_[index_of(name)].file->name();
+}
+
+void FileSource::read_rows(const std::string& name,
+                           std::int64_t first,
+                           std::int64_t count,
+                           std::span<std::byte> target) const {
+  const std::size_t index = index_of(name);
+  const SourceTensor& tensor = tensors_[index];
+  const std::int64_t bytes = row_bytes(tensor.format, tensor.K);
+  if (first < 0 || count < 0 || count > tensor.N - first ||
       static_cast<std::int64_t>(target.size()) != count * bytes) {
     fail(ErrorCode::kInvalidArgument,
          "model",
@@ -30,17 +40,17 @@ void FileSource::read_rows(const std::string& name,
          first,
          count,
          in_quotes(name),
-         tensor->N,
+         tensor.N,
          bytes,
          target.size());
   }
-  const Place& place = places_[static_cast<std::size_t>(tensor - tensors_.data())];
+  const Place& place = places_[index];
   if (!place.interleaved) {
     place.file->read_at(place.offset + first * bytes, target);
-  } else if (tensor->N > 1) {
+  } else if (tensor.N > 1) {
     read_interleaved({place, bytes, first, count}, target);
   } else if (count == 1) {
-    read_interleaved({place, bytes / tensor->K, 0, tensor->K}, target);
+    read_interleaved({place, bytes / tensor.K, 0, tensor.K}, target);
   }
 }
 

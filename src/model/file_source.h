@@ -18,6 +18,8 @@ class FileSource : public ModelSource {
 
   [[nodiscard]] const std::vector<SourceTensor>& tensors() const override { return tensors_; }
 
+  [[nodiscard]] const std::string& file_of(const std::string& name) const override;
+
   void read_rows(const std::string& name,
                  std::int64_t first,
                  std::int64_t count,
@@ -45,6 +47,7 @@ class FileSource : public ModelSource {
     std::int64_t count = 0;
   };
 
+  [[nodiscard]] std::size_t index_of(const std::string& name) const;
   void read_interleaved(const Rows& rows, std::span<std::byte> target) const;
 
   std::vector<SourceTensor> tensors_;

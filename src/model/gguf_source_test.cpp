@@ -215,6 +215,10 @@ TEST(GgufSource, RefusesByNameWhatItDoesNotUnderstand) {
   blocks.skip = "blk.0.attn_q.weight";
   blocks.file.tensor("blk.0.attn_q.weight", 12, {64, 64}, "");
   refuses(blocks, kUnsupported, "tensor 'blk.0.attn_q.weight' has type Q4_K");
+  TinyGguf vector;
+  vector.skip = "output_norm.weight";
+  vector.file.tensor("output_norm.weight", kQ8, {64}, std::string(68, '\0'));
+  refuses(vector, kUnsupported, "tensor 'output_norm.weight' is a vector in q8_0 blocks");
   TinyGguf extra;
   extra.tensor("blk.0.attn_qkv.weight", {64, 128});
   refuses(extra, kUnsupported, "tensor 'blk.0.attn_qkv.weight' is not understood");

@@ -154,7 +154,11 @@ TEST(HfConfig, RefusesImpossibleValues) {
   refuses(kLlama, {{"num_hidden_layers", 0}}, kBadInput, "c.json: layers is 0");
   refuses(kLlama, {{"num_key_value_heads", 3}}, kBadInput, "4 query heads are no multiple of 3");
   refuses(kLlama, {{"head_dim", 15}}, kBadInput, "head dimension 15 is odd");
-  refuses(kLlama, {{"vocab_size", 1LL << 40U}}, kBadInput, "vocabulary 1099511627776");
+  refuses(kLlama,
+          {{"vocab_size", 2'000'000}},
+          kBadInput,
+          "vocabulary is 2000000; it must be from 1 to 1048576");
+  refuses(kLlama, {{"vocab_size", 1LL << 62U}}, kBadInput, "vocabulary is 4611686018427387904");
   refuses(kLlama, {{"num_hidden_layers", 20000}}, kBadInput, "layers is 20000");
   refuses(kLlama, {{"rms_norm_eps", -1e-6}}, kBadInput, "epsilon");
   refuses(kLlama, {{"rope_theta", 0}}, kBadInput, "RoPE theta is 0");

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <optional>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -10,31 +9,14 @@
 #include "io/safetensors.h"
 #include "model/file_source.h"
 #include "model/hf_config.h"
+#include "model/shard_index.h"
+#include "model/tensor_file.h"
 #include "model/tensor_spec.h"
 
 namespace longtune {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<WeightFormat> format_of(std::string_view dtype) {
-  if (dtype == "F32") {
-    return WeightFormat::kF32;
-  }
-  if (dtype == "F16") {
-    return WeightFormat::kF16;
-  }
-  if (dtype == "BF16") {
-    return WeightFormat::kBf16;
-  }
-  return std::nullopt;
-}
-
-// Shards lie beside their index: a name that leads elsewhere is not followed.
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
-}
 
 class HfSource final : public FileSource {
  public:
@@ -83,23 +65,8 @@ class HfSource final : public FileSource {
   }
 
   void open_shards(const fs::path& index) {
-    const nlohmann::json json = read_json(index);
-    const JsonFields fields(json, index.string());
-    const nlohmann::json* map = fields.find("weight_map");
-    if (map == nullptr) {
-      fail(ErrorCode::kBadInput, "model", "{}: lacks 'weight_map'", fields.name());
-    }
-    const JsonFields weights(*map, index.string() + ": weight_map");
     std::map<std::string, const Reader*> shards;
-    for (const auto& [tensor, unused] : map->items()) {
-      const std::string shard = weights.required_string(tensor);
-      if (!is_plain_name(shard)) {
-        fail(ErrorCode::kBadInput,
-             "model",
-             "{}: shard {} is no plain file name",
-             fields.name(),
-             in_quotes(shard));
-      }
+    for (const auto& [tensor, shard] : parse_shard_index(read_json(index), index.string())) {
       const auto [known, fresh] = shards.try_emplace(shard, nullptr);
       if (fresh) {
         known->second = open_file(directory_ / shard);
@@ -109,7 +76,7 @@ class HfSource final : public FileSource {
         fail(ErrorCode::kBadInput,
              "model",
              "{}: tensor {} is not in shard {}",
-             fields.name(),
+             index.string(),
              in_quotes(tensor),
              in_quotes(shard));
       }
@@ -144,7 +111,7 @@ class HfSource final : public FileSource {
            in_quotes(spec.name));
     }
     const auto& [file, tensor] = found->second;
-    const std::optional<WeightFormat> format = format_of(tensor.dtype);
+    const std::optional<WeightFormat> format = float_format(tensor.dtype);
     if (!format) {
       fail(ErrorCode::kUnsupported,
            "model",

@@ -173,6 +173,17 @@ TEST(HfSource, RefusesIncompleteDirectories) {
   truncated.refuses(ErrorCode::kBadInput, "is it truncated?");
 }
 
+TEST(HfSource, RefusesATruncatedShard) {
+  const TinyModel model;
+  model.write_index(model.write_shards());
+  const auto path = model.directory.path() / "b.safetensors";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  model.refuses(ErrorCode::kBadInput, "b.safetensors: tensor");
+  model.refuses(ErrorCode::kBadInput, "is it truncated?");
+  std::filesystem::resize_file(path, 4);
+  model.refuses(ErrorCode::kBadInput, "b.safetensors: has 4 bytes");
+}
+
 TEST(HfSource, RefusesBadShards) {
   const TinyModel model;
   const json map = model.write_shards();

@@ -41,6 +41,10 @@ class ModelSource {
   /// the configuration demands (checked when the source is opened).
   [[nodiscard]] virtual const std::vector<SourceTensor>& tensors() const = 0;
 
+  /// The path of the file that holds a tensor. Throws Error kBadInput for a name the source does
+  /// not have.
+  [[nodiscard]] virtual const std::string& file_of(const std::string& name) const = 0;
+
   /// Reads rows [first, first + count) in the file's format into `target`, of row_bytes * count
   /// bytes. Of an interleaved matrix each head is read whole: callers take rows in runs. Throws
   /// Error kIo where the system refuses, kBadInput for a name the source does not have,

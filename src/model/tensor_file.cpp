@@ -3,14 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "device/arena.h"
 #include "io/safetensors.h"
-#include "quant/weight.h"
 
 namespace longtune {
 namespace {
@@ -33,23 +32,13 @@ std::vector<std::int64_t> shape_of(const TensorView& tensor) {
   return {tensor.shape.begin(), tensor.shape.begin() + tensor.rank};
 }
 
-std::optional<WeightFormat> float_format(const std::string& dtype) {
-  if (dtype == "F32") {
-    return WeightFormat::kF32;
-  }
-  if (dtype == "F16") {
-    return WeightFormat::kF16;
-  }
-  return dtype == "BF16" ? std::optional(WeightFormat::kBf16) : std::nullopt;
-}
-
 void load_tensor(const File& file, const SafetensorsTensor& stored, const TensorView& target) {
   if (stored.shape != shape_of(target)) {
     fail(ErrorCode::kBadInput,
          "safetensors",
          "{}: {} has shape ({}), but ({}) is needed",
          file.name(),
-         stored.name,
+         in_quotes(stored.name),
          fmt::join(stored.shape, ", "),
          fmt::join(shape_of(target), ", "));
   }
@@ -59,7 +48,7 @@ void load_tensor(const File& file, const SafetensorsTensor& stored, const Tensor
          "safetensors",
          "{}: {} is {}, not F32, F16 or BF16",
          file.name(),
-         stored.name,
+         in_quotes(stored.name),
          stored.dtype);
   }
   const std::int64_t width = block_bytes(*format);
@@ -75,6 +64,16 @@ void load_tensor(const File& file, const SafetensorsTensor& stored, const Tensor
 }
 
 }  // namespace
+
+std::optional<WeightFormat> float_format(std::string_view dtype) {
+  if (dtype == "F32") {
+    return WeightFormat::kF32;
+  }
+  if (dtype == "F16") {
+    return WeightFormat::kF16;
+  }
+  return dtype == "BF16" ? std::optional(WeightFormat::kBf16) : std::nullopt;
+}
 
 void save_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   std::vector<SafetensorsTensor> header;
@@ -101,7 +100,11 @@ void load_tensors(const std::filesystem::path& path, const std::vector<NamedTens
     known.insert(named.name);
     const SafetensorsTensor* stored = header.find(named.name);
     if (stored == nullptr) {
-      fail(ErrorCode::kBadInput, "safetensors", "{}: {} is missing", file.name(), named.name);
+      fail(ErrorCode::kBadInput,
+           "safetensors",
+           "{}: {} is missing",
+           file.name(),
+           in_quotes(named.name));
     }
     load_tensor(file, *stored, named.tensor);
   }
@@ -111,7 +114,7 @@ void load_tensors(const std::filesystem::path& path, const std::vector<NamedTens
            "safetensors",
            "{}: {} has no place in this model",
            file.name(),
-           stored.name);
+           in_quotes(stored.name));
     }
   }
 }

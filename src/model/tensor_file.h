@@ -1,12 +1,18 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "quant/weight.h"
 #include "tensor/tensor_view.h"
 
 namespace longtune {
+
+/// The format of values of a safetensors dtype: "F32", "F16" and "BF16" have one.
+[[nodiscard]] std::optional<WeightFormat> float_format(std::string_view dtype);
 
 /// A tensor on the device under its name in a safetensors file.
 struct NamedTensor {

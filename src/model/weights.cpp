@@ -192,6 +192,16 @@ void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
   if (slot.format == WeightFormat::kNf4) {
     quantizer.emplace(slot.N, slot.K, slot.memory);
   }
+  // The quantiser knows rows and values; whoever reads its message has a file and a tensor.
+  const auto quantize = [&](const auto& step) {
+    const OperationScope scope;
+    try {
+      step(*quantizer);
+    } catch (const Error& error) {
+      const std::string& file = source.file_of(slot.name);
+      fail(error.code(), "weights", "{}: tensor {}: {}", file, slot.name, error.what());
+    }
+  };
   for (std::int64_t first = 0; first < slot.N; first += chunk) {
     const std::int64_t rows = std::min(chunk, slot.N - first);
     source.read_rows(slot.name, first, rows, std::span(staging).first(rows * source_row));
@@ -204,8 +214,8 @@ void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
       unpack(read, row, 0, slot.K, wide.data() + row * slot.K);
     }
     if (quantizer) {
-      const OperationScope scope;
-      quantizer->add_rows(std::span(std::as_const(wide)).first(rows * slot.K));
+      const auto values = std::span(std::as_const(wide)).first(rows * slot.K);
+      quantize([&](Nf4Quantizer& to) { to.add_rows(values); });
     } else if (slot.format == WeightFormat::kF32) {
       write(slot, first * slot.K * 4, wide.data(), rows * slot.K * 4);
     } else {
@@ -214,8 +224,7 @@ void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
     }
   }
   if (quantizer) {
-    const OperationScope scope;
-    *slot.matrix = quantizer->finish();
+    quantize([&](Nf4Quantizer& to) { *slot.matrix = to.finish(); });
   }
 }
 

@@ -55,7 +55,8 @@ class ModelWeights {
 
   /// Reads every tensor, a few rows at a time, converting on the way: the loader's own memory is
   /// kStagingBytes and, for NF4, the unquantised block scales of one tensor. `progress` is called
-  /// with the share done, in [0, 1].
+  /// with the share done, in [0, 1]. Throws Error as read_rows does, and kBadInput, naming
+  /// file and tensor, for values that cannot be quantised.
   void load(const ModelSource& source, const std::function<void(double)>& progress);
 
   [[nodiscard]] const WeightView& embedding() const { return embedding_; }  ///< (V, C)

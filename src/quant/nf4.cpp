@@ -9,9 +9,6 @@
 namespace longtune {
 namespace {
 
-constexpr std::int64_t kBlock = 64;
-constexpr std::int64_t kNestedBlock = 256;
-
 // Point i of n + 1 evenly spaced ones from 0.1 to 1, counted from the nearer end and with one
 // rounding, as PyTorch's linspace does it: the last bits of the map depend on that.
 float boundary(int i, int n) {
@@ -71,9 +68,9 @@ float largest_magnitude(const float* values, std::int64_t count) {
 // Codes of one block of 64 values, two a byte; returns the block's scale.
 float quantize_block(const float* values, std::byte* pairs) {
   static const auto bounds = midpoints(nf4_code());
-  const float absmax = largest_magnitude(values, kBlock);
+  const float absmax = largest_magnitude(values, kNf4Block);
   const float inverse = 1.0F / std::max(absmax, 1e-38F);
-  for (std::int64_t i = 0; i < kBlock; i += 2) {
+  for (std::int64_t i = 0; i < kNf4Block; i += 2) {
     const unsigned high = nearest(bounds, std::clamp(values[i] * inverse, -1.0F, 1.0F));
     const unsigned low = nearest(bounds, std::clamp(values[i + 1] * inverse, -1.0F, 1.0F));
     pairs[i / 2] = static_cast<std::byte>(high << 4U | low);
@@ -99,15 +96,16 @@ const std::vector<std::uint8_t>& dynamic_table() {
 }
 
 // Indices into the dynamic map of one block of scales; returns the nested scale. A block of zeros
-// has index 0 throughout, with a scale of 0.
+// has index 0 throughout, with a scale of 0; so has one of subnormals too small for a reciprocal,
+// where bitsandbytes multiplies by infinity.
 float quantize_scales(const float* values, std::int64_t count, std::uint8_t* indices) {
   const float absmax = largest_magnitude(values, count);
   const float inverse = 1.0F / absmax;
+  if (!std::isfinite(inverse)) {
+    std::fill_n(indices, count, std::uint8_t{0});
+    return 0;
+  }
   for (std::int64_t i = 0; i < count; ++i) {
-    if (absmax == 0) {
-      indices[i] = 0;
-      continue;
-    }
     const float unit = std::clamp(values[i] * inverse, -1.0F, 1.0F);
     const float place = std::fma(65535.0F, (unit + 1.0F) * 0.5F, 0.5F);
     indices[i] = dynamic_table()[static_cast<std::size_t>(place)];
@@ -212,7 +210,7 @@ const std::array<float, 256>& nf4_dynamic_map() {
 
 float nf4_scale(const WeightView& weight, std::int64_t block) {
   const float product =
-      nf4_dynamic_map()[weight.absmax[block]] * weight.nested_absmax[block / kNestedBlock];
+      nf4_dynamic_map()[weight.absmax[block]] * weight.nested_absmax[block / kNf4NestedBlock];
   return product + weight.nested_offset;
 }
 
@@ -224,9 +222,9 @@ Nf4Quantizer::Nf4Quantizer(std::int64_t N, std::int64_t K, std::byte* memory)
          "a matrix ({}, {}) cannot be NF4: rows must be a multiple of {} values long",
          N,
          K,
-         kBlock);
+         kNf4Block);
   }
-  absmax_.reserve(static_cast<std::size_t>(N * K / kBlock));
+  absmax_.reserve(static_cast<std::size_t>(N * K / kNf4Block));
 }
 
 void Nf4Quantizer::add_rows(std::span<const float> values) {
@@ -240,7 +238,7 @@ void Nf4Quantizer::add_rows(std::span<const float> values) {
          K_);
   }
   std::byte* pairs = memory_ + rows_ * K_ / 2;
-  for (std::int64_t i = 0; i < count; i += kBlock) {
+  for (std::int64_t i = 0; i < count; i += kNf4Block) {
     absmax_.push_back(quantize_block(values.data() + i, pairs + i / 2));
     if (!std::isfinite(absmax_.back())) {
       fail(ErrorCode::kBadInput, "nf4", "row {} holds a value that is not finite", rows_ + i / K_);
@@ -254,6 +252,9 @@ WeightView Nf4Quantizer::finish() {
     fail(ErrorCode::kInvalidArgument, "nf4", "{} of {} rows were given", rows_, N_);
   }
   const float offset = mean(absmax_);
+  if (!std::isfinite(offset)) {
+    fail(ErrorCode::kBadInput, "nf4", "values are so large that the mean of the scales overflows");
+  }
   for (float& scale : absmax_) {
     scale -= offset;
   }
@@ -262,10 +263,10 @@ WeightView Nf4Quantizer::finish() {
   std::byte* const nested =
       memory_ + (reinterpret_cast<const std::byte*>(view.nested_absmax) - memory_);
   const auto blocks = static_cast<std::int64_t>(absmax_.size());
-  for (std::int64_t first = 0; first < blocks; first += kNestedBlock) {
-    reinterpret_cast<float*>(nested)[first / kNestedBlock] =
+  for (std::int64_t first = 0; first < blocks; first += kNf4NestedBlock) {
+    reinterpret_cast<float*>(nested)[first / kNf4NestedBlock] =
         quantize_scales(absmax_.data() + first,
-                        std::min(kNestedBlock, blocks - first),
+                        std::min(kNf4NestedBlock, blocks - first),
                         reinterpret_cast<std::uint8_t*>(indices) + first);
   }
   return view;

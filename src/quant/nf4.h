@@ -40,7 +40,7 @@ class Nf4Quantizer {
   void add_rows(std::span<const float> values);
 
   /// Quantises the block scales and returns the finished matrix. Throws Error kInvalidArgument
-  /// before the last row was added.
+  /// before the last row was added, kBadInput where the mean of the scales is not finite.
   [[nodiscard]] WeightView finish();
 
  private:

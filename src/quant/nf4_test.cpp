@@ -144,6 +144,28 @@ TEST(Nf4, TheMapsAreSortedAndSpanOne) {
   EXPECT_TRUE(std::is_sorted(nf4_code().begin(), nf4_code().end()));
 }
 
+TEST(Nf4, ScalesTooSmallForAReciprocalAreZeros) {
+  auto memory = memory_for(2, 64);
+  std::vector<float> values(128, 0.0F);
+  values.back() = 1.4e-45F;
+  Nf4Quantizer quantizer(2, 64, memory.data());
+  quantizer.add_rows(values);
+  const WeightView weight = quantizer.finish();
+  EXPECT_EQ(weight.absmax[0], 0);
+  EXPECT_EQ(weight.absmax[1], 0);
+  EXPECT_EQ(weight.nested_absmax[0], 0);
+  EXPECT_NEAR(nf4_scale(weight, 1), 0, 1e-44F);
+}
+
+TEST(Nf4, RefusesScalesWhoseMeanOverflows) {
+  auto memory = memory_for(2, 64);
+  Nf4Quantizer quantizer(2, 64, memory.data());
+  quantizer.add_rows(std::vector<float>(128, 3e38F));
+  expect_error([&] { (void)quantizer.finish(); },
+               ErrorCode::kBadInput,
+               "[nf4] values are so large that the mean of the scales overflows");
+}
+
 TEST(Nf4, NamesWhatItRefuses) {
   auto memory = memory_for(2, 64);
   expect_error([&] { Nf4Quantizer(2, 96, memory.data()); },

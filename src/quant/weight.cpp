@@ -12,8 +12,6 @@ namespace longtune {
 namespace {
 
 constexpr std::int64_t kPartAlignment = 128;
-constexpr std::int64_t kNf4Block = 64;
-constexpr std::int64_t kNf4NestedBlock = 256;
 
 template <class T>
 T load(const std::byte* from) {

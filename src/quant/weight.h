@@ -24,6 +24,10 @@ enum class WeightFormat : std::uint8_t {
 /// "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "nf4".
 [[nodiscard]] const char* name_of(WeightFormat format);
 
+/// Values of an NF4 block, which share a scale, and scales of a nested block, which share one too.
+constexpr std::int64_t kNf4Block = 64;
+constexpr std::int64_t kNf4NestedBlock = 256;
+
 /// Values in one block (1 for the plain formats, 64 for NF4) and, but for NF4, its bytes.
 [[nodiscard]] std::int64_t block_values(WeightFormat format);
 [[nodiscard]] std::int64_t block_bytes(WeightFormat format);

@@ -77,12 +77,11 @@ void DefinitionBuilder::add_added_token(AddedToken token) {
          *known);
   }
   auto& added = definition_.added;
-  const auto same = std::find_if(
-      added.begin(), added.end(), [&](const AddedToken& other) { return other.id == token.id; });
-  if (same == added.end()) {
+  const auto [place, is_new] = places_.try_emplace(token.id, added.size());
+  if (is_new) {
     added.push_back(std::move(token));
   } else {
-    *same = std::move(token);
+    added[place->second] = std::move(token);
   }
 }
 

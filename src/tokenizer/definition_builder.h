@@ -50,6 +50,7 @@ class DefinitionBuilder {
   TokenizerDefinition definition_;
   std::vector<bool> taken_;
   std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
+  std::unordered_map<std::int32_t, std::size_t> places_;  // id -> index in definition_.added
 };
 
 }  // namespace longtune

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/gguf.h"
+#include "io/json.h"
 #include "io/reader.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
@@ -68,14 +69,22 @@ class WordCache {
   std::vector<Slot> slots_;
 };
 
-std::string read_whole(const std::filesystem::path& path) {
-  const File file(path);
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  if (file.size() > kMost) {
-    fail(ErrorCode::kBadInput, kWhere, "{}: {} bytes are no tokenizer", file.name(), file.size());
+/// The text of the configuration beside tokenizer.json, empty where there is none; a link that
+/// leads nowhere is an error, as is an empty file.
+std::string read_config(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto type = std::filesystem::symlink_status(path, error).type();
+  if (type == std::filesystem::file_type::not_found) {
+    return "";
   }
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  if (type == std::filesystem::file_type::symlink && !std::filesystem::exists(path, error)) {
+    const std::string reason = error ? error.message() : "the link leads nowhere";
+    fail(ErrorCode::kIo, kWhere, "cannot open {}: {}", path.string(), reason);
+  }
+  std::string text = read_whole(path, kLargestJson);
+  if (text.empty()) {
+    fail(ErrorCode::kBadInput, kWhere, "{}: is empty", path.string());
+  }
   return text;
 }
 
@@ -210,10 +219,9 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model) {
     }
     return from_gguf(Gguf::parse(File(model)));
   }
-  const std::filesystem::path config = model / "tokenizer_config.json";
-  const bool has_config = std::filesystem::exists(config, ignored);
   const std::filesystem::path file = model / "tokenizer.json";
-  return from_json(read_whole(file), has_config ? read_whole(config) : "", file.string());
+  return from_json(
+      read_whole(file, kLargestJson), read_config(model / "tokenizer_config.json"), file.string());
 }
 
 Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,

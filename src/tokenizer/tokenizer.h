@@ -14,8 +14,7 @@ class Gguf;
 
 /// Whether the spelling of a special token in a text stands for that token.
 enum class SpecialTokens : std::uint8_t {
-  kAsText,  ///< the default for data: "<|im_end|>" in a text is eleven-odd characters like any
-            ///< other
+  kAsText,  ///< the default for data: "<|im_end|>" in a text is ten characters like any other
   kParse,   ///< as Hugging Face's tokenizers do: for prompts and chat templates
 };
 
@@ -25,7 +24,8 @@ class Tokenizer {
  public:
   /// From `tokenizer.json` (with tokenizer_config.json beside it, where present) in a Hugging Face
   /// directory, or from the metadata of a `.gguf` file. Throws Error: kBadInput for malformed
-  /// files, naming file and thing; kUnsupported, by name, for what it does not understand; kIo.
+  /// files and JSON of more than 64 MiB, naming file and thing; kUnsupported, by name, for what it
+  /// does not understand; kIo.
   [[nodiscard]] static Tokenizer load(const std::filesystem::path& model);
 
   /// From the text of `tokenizer.json` and of `tokenizer_config.json` (empty where there is none),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "support/expect_error.h"
@@ -70,6 +71,19 @@ TEST(TokenizerJson, TheConfigurationAddsAndOverrides) {
   EXPECT_FALSE(definition.added[0].special);
   EXPECT_EQ(definition.bos, 259);
   EXPECT_TRUE(definition.adds_bos);
+}
+
+// With a scan of the earlier ones for each, these would take more than ten seconds.
+TEST(TokenizerJson, ReadsManyAddedTokensInTimeNearTheirNumber) {
+  constexpr int kCount = 200'000;
+  json tokenizer = sound();
+  json& added = tokenizer["added_tokens"];
+  for (int i = 0; i < kCount; ++i) {
+    added.push_back({{"id", 259 + i}, {"content", "<" + std::to_string(i) + ">"}});
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(parse(tokenizer).added.size(), kCount + 1U);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
 TEST(TokenizerJson, RefusesWhatItDoesNotUnderstand) {

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "base/bytes.h"
 #include "io/gguf_builder.h"
 #include "io/reader.h"
 #include "support/expect_error.h"
@@ -125,6 +126,33 @@ TEST(Tokenizer, LoadsADirectoryOrAGgufFile) {
                "neither a directory with tokenizer.json nor a .gguf file");
   directory.write("tokenizer.json", "{}");
   expect_error([&] { load(directory.path()); }, ErrorCode::kBadInput, "model is missing");
+}
+
+TEST(Tokenizer, RefusesAConfigurationThatIsThereButCannotBeRead) {
+  const TemporaryDirectory directory;
+  const auto refuses = [&](ErrorCode code, std::string_view part) {
+    expect_error([&] { static_cast<void>(Tokenizer::load(directory.path())); }, code, part);
+  };
+  directory.write("tokenizer.json", "{}");
+  const auto config = directory.write("tokenizer_config.json", "");
+  refuses(ErrorCode::kBadInput, "tokenizer_config.json: is empty");
+  std::filesystem::remove(config);
+  std::filesystem::create_symlink("nowhere", config);
+  refuses(ErrorCode::kIo, "tokenizer_config.json: the link leads nowhere");
+  std::filesystem::remove(config);
+  std::filesystem::create_symlink("tokenizer_config.json", config);
+  refuses(ErrorCode::kIo, "tokenizer_config.json: Too many levels of symbolic links");
+  std::filesystem::remove(config);
+  refuses(ErrorCode::kBadInput, "model is missing");
+}
+
+TEST(Tokenizer, RefusesJsonThatWouldTakeManyGigabytesParsed) {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("tokenizer.json", "{}");
+  std::filesystem::resize_file(file, 64 * kMiB + 1);  // sparse
+  expect_error([&] { static_cast<void>(Tokenizer::load(directory.path())); },
+               ErrorCode::kBadInput,
+               "tokenizer.json: has 67108865 bytes; at most 67108864 are read");
 }
 
 TEST(Tokenizer, SeesWordsAgain) {

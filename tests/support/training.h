@@ -7,31 +7,10 @@
 #include <string>
 
 #include "support/golden.h"
+#include "support/temporary_directory.h"
 #include "train/run.h"
 
 namespace longtune::test {
-
-/// A directory of this test alone, removed when it ends.
-class ScratchDirectory {
- public:
-  ScratchDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "longtune-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -56,7 +35,7 @@ inline TextEncoder byte_encoder(std::int32_t vocabulary) {
 /// The samples of `texts`, split into runs of `context` tokens.
 inline Dataset dataset_of(const std::vector<std::string>& texts,
                           std::int64_t context,
-                          const ScratchDirectory& scratch) {
+                          const TemporaryDirectory& scratch) {
   DataOptions options{.context = context};
   for (std::size_t i = 0; i < texts.size(); ++i) {
     options.documents.paths.push_back(scratch.path() / ("data" + std::to_string(i) + ".txt"));
