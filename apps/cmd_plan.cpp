@@ -6,6 +6,7 @@
 #include "apps/plan_table.h"
 #include "base/bytes.h"
 #include "device/peak.h"
+#include "device/threads.h"
 #include "train/remedy.h"
 
 namespace longtune::cli {
@@ -65,6 +66,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   train.steps = 1;
   const Budgets budgets = args.shape.memory.budgets();
   const std::int64_t data_bytes = bytes_of_data(args);
+  train.keep_attention = can_keep_attention(*source, train, data_bytes, budgets);
   const Plan plan = Trainer::plan(*source, train, data_bytes);
   const bool has_limit = budgets.device || budgets.host;
 
@@ -74,7 +76,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   outcome.result["nearest"] = Json::array();
   print_output("{}beside it, the process itself takes up to {}\n",
                plan_table(plan, budgets),
-               format_bytes(kProcessBytes));
+               format_bytes(process_bytes(threads_in_use())));
   print_time(source->config(), train);
   if (has_limit) {
     print_output("longest context that fits: {} tokens\n", longest);

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "device/peak.h"
 #include "io/atomic_file.h"
+#include "train/remedy.h"
 
 namespace longtune::cli {
 namespace {
@@ -281,7 +282,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
   if (!args.data.eval_data.empty()) {
     held_out = load_data(args.data.eval_data, args.data, args.shape.context, encoder);
   }
-  const TrainOptions train = resolve(options, args, data.size());
+  TrainOptions train = resolve(options, args, data.size());
   if (held_out && args.run.eval_every == 0) {
     args.run.eval_every = train.steps;
   }
@@ -289,6 +290,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
   args.run.peak_flops = measure_peak_flops();
   const Budgets budgets = args.shape.memory.budgets();
   const std::int64_t data_bytes = data.host_bytes() + (held_out ? held_out->host_bytes() : 0);
+  train.keep_attention = can_keep_attention(*model.source, train, data_bytes, budgets);
   describe_run(args,
                model,
                data,

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/bytes.h"
+#include "device/threads.h"
 #include "model/flops.h"
 
 namespace longtune::cli {
@@ -78,6 +79,7 @@ Json plan_json(const Plan& plan, const Budgets& budgets) {
     result[longtune::name_of(tier)] = {{"need", plan.need(tier)},
                                        {"budget", budget ? Json(*budget) : Json(nullptr)}};
   }
+  result["process_bytes"] = process_bytes(threads_in_use());
   result["purposes"] = Json::array();
   for (const Plan::Row& row : plan.rows) {
     result["purposes"].push_back(
@@ -91,7 +93,12 @@ double step_flops(const ModelConfig& config, const TrainOptions& options) {
   double flops = 0;
   for (std::int64_t first = 0; first < options.context; first += segment) {
     const std::int64_t tokens = std::min(segment, options.context - first);
-    flops += training_flops(config, options.lora, tokens, first);
+    flops += training_flops(config,
+                            options.lora,
+                            {.tokens = tokens,
+                             .first_position = first,
+                             .scored = tokens,
+                             .keep_attention = options.keep_attention});
   }
   return flops * static_cast<double>(options.accumulate);
 }

@@ -25,6 +25,39 @@ struct Shape {
   std::int64_t D = 0;
   std::int64_t live_begin = 0;
   DType dtype = DType::kBf16;  ///< of activations and pages
+  std::int64_t groups = 0;     ///< listed for each block of 16 queries; 0: dense
+};
+
+/// Sinks, window and groups spread over the history, as a router would list them; each query sees
+/// about half of the groups.
+class Lists {
+ public:
+  explicit Lists(const Shape& s) {
+    if (s.groups == 0) {
+      return;
+    }
+    selection_ = {.first_pages = 2, .last_pages = 2, .capacity = s.groups, .lists = s.Hkv};
+    const std::int64_t lists = selection_.blocks(s.first_position, s.T) * s.Hkv;
+    const std::int64_t candidates = (s.first_position / ops::kPageTokens - 4) * 4;
+    counts_.assign(static_cast<std::size_t>(lists), static_cast<std::int32_t>(s.groups));
+    for (std::int64_t i = 0; i < lists * s.groups; ++i) {
+      const std::int64_t step = (i * candidates / s.groups + i / s.groups) % candidates;
+      groups_.push_back(static_cast<std::int32_t>(8 + step));
+    }
+    for (std::int64_t i = 0; i < s.T * s.Hkv * selection_.words(); ++i) {
+      seen_.push_back(random_bits(11, i));
+    }
+    selection_.groups = groups_.data();
+    selection_.counts = counts_.data();
+    selection_.seen = seen_.data();
+  }
+
+  [[nodiscard]] const ops::Selection& selection() const { return selection_; }
+
+ private:
+  ops::Selection selection_;
+  std::vector<std::int32_t> groups_, counts_;
+  std::vector<std::uint64_t> seen_;
 };
 
 // A buffer of random values between -1 and 1 in `dtype`.
@@ -60,11 +93,14 @@ class Case {
         dout_(s.dtype, queries(), 2),
         out_(s.dtype, queries(), 3),
         dq_(s.dtype, queries(), 4),
-        dq_sum_(DType::kF32, queries(), 5),
         lse_(DType::kF32, s.Hq * s.T, 6),
         delta_(DType::kF32, s.Hq * s.T, 7),
         dk_(DType::kF32, live() * s.Hkv * s.D, 8),
         dv_(DType::kF32, live() * s.Hkv * s.D, 9),
+        sums_(DType::kF32, tokens() * s.Hkv, 12),
+        group_dk_(DType::kF32, live() * s.Hkv * s.D, 8),
+        group_dv_(DType::kF32, live() * s.Hkv * s.D, 9),
+        lists_(s),
         store_(s.dtype, pages() * page_bytes() / size_of(s.dtype), 10) {
     for (std::int64_t p = 0; p < pages(); ++p) {
       table_.push_back(store_.data() + p * page_bytes());
@@ -77,7 +113,18 @@ class Case {
                             .q = q_.shaped({s_.T, s_.Hq, s_.D}),
                             .kv = kv(),
                             .first_position = s_.first_position,
-                            .scale = scale()});
+                            .scale = scale(),
+                            .selection = lists_.selection()});
+  }
+
+  void column_sums() {
+    ops::attention_column_sums({.sums = sums_.shaped({s_.Hkv, tokens()}),
+                                .q = q_.shaped({s_.T, s_.Hq, s_.D}),
+                                .lse = lse_.shaped({s_.Hq, s_.T}),
+                                .kv = kv(),
+                                .first_position = s_.first_position,
+                                .scale = scale(),
+                                .end_row = s_.T});
   }
 
   void backward() {
@@ -85,7 +132,8 @@ class Case {
                              .dk = dk_.shaped({live(), s_.Hkv, s_.D}),
                              .dv = dv_.shaped({live(), s_.Hkv, s_.D}),
                              .delta = delta_.shaped({s_.Hq, s_.T}),
-                             .dq_sum = dq_sum_.shaped({s_.T, s_.Hq, s_.D}),
+                             .group_dk = group_dk_.shaped({live(), s_.Hkv, s_.D}),
+                             .group_dv = group_dv_.shaped({live(), s_.Hkv, s_.D}),
                              .dout = dout_.shaped({s_.T, s_.Hq, s_.D}),
                              .out = out_.shaped({s_.T, s_.Hq, s_.D}),
                              .lse = lse_.shaped({s_.Hq, s_.T}),
@@ -93,14 +141,23 @@ class Case {
                              .kv = kv(),
                              .first_position = s_.first_position,
                              .live_begin = s_.live_begin,
-                             .scale = scale()});
+                             .scale = scale(),
+                             .selection = lists_.selection()});
   }
 
-  /// Operations of one product over the pairs of query and key that causality leaves.
+  /// Operations of one product over the pairs of query and key: those that causality leaves, or,
+  /// with groups, those of the tiles that a block of queries gathers.
   [[nodiscard]] double product(std::int64_t first_key) const {
     double pairs = 0;
     for (std::int64_t t = 0; t < s_.T; ++t) {
-      pairs += static_cast<double>(s_.first_position + t + 1 - first_key);
+      const std::int64_t position = s_.first_position + t;
+      if (s_.groups == 0) {
+        pairs += static_cast<double>(position + 1 - first_key);
+      } else {
+        const std::int64_t own = position % ops::kPageTokens + 1;
+        pairs +=
+            static_cast<double>(own + (first_key == 0 ? 4 * ops::kPageTokens + 16 * s_.groups : 0));
+      }
     }
     return 2.0 * pairs * static_cast<double>(s_.Hq * s_.D);
   }
@@ -135,7 +192,9 @@ class Case {
   }
 
   Shape s_;
-  Values q_, dout_, out_, dq_, dq_sum_, lse_, delta_, dk_, dv_, store_;
+  Values q_, dout_, out_, dq_, lse_, delta_, dk_, dv_, sums_, group_dk_, group_dv_;
+  Lists lists_;
+  Values store_;
   std::vector<std::byte*> table_;
 };
 
@@ -154,12 +213,13 @@ double best_seconds(Run run) {
 }
 
 void report(const char* pass, const Shape& s, double seconds, double operations, double peak) {
-  fmt::print("{:<9} {:>5} {:>7} {:>3}/{:<3} {:>4} {:>5} {:>10.3f} {:>9.1f} {:>7.1f}\n",
+  fmt::print("{:<9} {:>5} {:>7} {:>3}/{:<3} {:>6} {:>4} {:>5} {:>10.3f} {:>9.1f} {:>7.1f}\n",
              pass,
              s.T,
              s.first_position + s.T,
              s.Hq,
              s.Hkv,
+             s.groups,
              s.D,
              name_of(s.dtype),
              seconds * 1e3,
@@ -171,11 +231,12 @@ void run() {
   const double peak = measure_peak_flops();
   fmt::print(
       "{} kernels; measured peak {:.1f} Gflop/s\n", ops::name_of(ops::selected_isa()), peak * 1e-9);
-  fmt::print("{:<9} {:>5} {:>7} {:>7} {:>4} {:>5} {:>10} {:>9} {:>7}\n",
+  fmt::print("{:<9} {:>5} {:>7} {:>7} {:>6} {:>4} {:>5} {:>10} {:>9} {:>7}\n",
              "pass",
              "T",
              "keys",
              "heads",
+             "groups",
              "D",
              "dtype",
              "ms",
@@ -187,12 +248,30 @@ void run() {
            {.T = 64, .first_position = 1984, .Hq = 8, .Hkv = 2, .D = 64, .dtype = kF},
            {.T = 64, .first_position = 1984, .Hq = 8, .Hkv = 2, .D = 128},
            {.T = 64, .first_position = 1984, .Hq = 8, .Hkv = 2, .D = 128, .live_begin = 1984},
+           {.T = 64,
+           .first_position = 2048,
+           .Hq = 8,
+           .Hkv = 2,
+           .D = 64,
+           .live_begin = 2048,
+           .groups = 53},
+           {.T = 64,
+           .first_position = 2048,
+           .Hq = 8,
+           .Hkv = 2,
+           .D = 128,
+           .live_begin = 2048,
+           .groups = 53},
            {.T = 512, .Hq = 9, .Hkv = 3, .D = 64},
            {.T = 2048, .Hq = 9, .Hkv = 3, .D = 64},
            {.T = 1, .first_position = 4095, .Hq = 9, .Hkv = 3, .D = 64},
            {.T = 1, .first_position = 4095, .Hq = 32, .Hkv = 8, .D = 128}}) {
     Case c(shape);
     report("forward", shape, best_seconds([&c] { c.forward(); }), c.forward_operations(), peak);
+    if (shape.groups == 0) {
+      report(
+          "sums", shape, best_seconds([&c] { c.column_sums(); }), c.forward_operations() / 2, peak);
+    }
     report("backward", shape, best_seconds([&c] { c.backward(); }), c.backward_operations(), peak);
   }
 }

@@ -18,7 +18,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import programs  # noqa: E402
 
 MIB = 1024**2
-PROCESS_BYTES = 160 * MIB  # kProcessBytes in src/device/plan.h
 
 
 def main() -> None:
@@ -44,7 +43,7 @@ def main() -> None:
                 arguments.longtune, "train", "--model", arguments.model, "--data", text, *setting, "--steps", 1,
                 "--output", pathlib.Path(directory) / f"run-{number}")
             need, taken = plan["device"]["need"], run["device_bytes_peak"]
-            allowed = need + plan["host"]["need"] + PROCESS_BYTES
+            allowed = need + plan["host"]["need"] + plan["process_bytes"]
             good = taken <= need <= 1.01 * taken and resident <= allowed
             failed += not good
             name = " ".join(str(word).removeprefix("--") for word in setting)

@@ -68,11 +68,27 @@ class Usage(CommandLine):
         self.assertRegex(self.succeed("--version"), r"^longtune \d+\.\d+\.\d+\n$")
 
     def test_help_fits_a_screen(self):
-        for command in (["plan"], ["inspect"], ["train"], ["eval", "perplexity"], ["generate"]):
+        for command in (["plan"], ["inspect"], ["train"], ["eval", "perplexity"], ["generate"],
+                        ["bench", "train"]):
             text = self.succeed(*command, "--help")
             self.assertIn("usage: longtune " + " ".join(command), text)
             self.assertLessEqual(len(text.splitlines()), 62, command)
             self.assertLessEqual(max(map(len, text.splitlines())), 100, command)
+
+    def test_a_bench_shows_where_a_step_goes(self):
+        file = self.root / "bench.json"
+        text = self.succeed("bench", "train", "--model", self.model, "--context", 128, "--segment", 64,
+                            "--steps", 1, "--json", file)
+        result = json.loads(file.read_text())
+        *operations, step = result["rows"]
+        self.assertGreater(result["machine"]["peak_flops"], 0)
+        self.assertEqual((step["name"], step["context"]), ("step", 128))
+        names = {row["name"] for row in operations}
+        self.assertLessEqual({"linear_forward", "attention_backward", "lora_backward", "head_loss", "adamw"}, names)
+        self.assertLessEqual(sum(row["seconds"] for row in operations), step["seconds"])
+        for name in names:
+            self.assertIn(name, text)
+        self.refuse(2, "--steps 0 is below 1", "bench", "train", "--model", self.model, "--steps", 0)
 
     def test_commands_and_options_are_checked(self):
         self.refuse(2, "a command is needed")
@@ -337,6 +353,12 @@ class Plan(CommandLine):
             self.assertEqual(plan[tier]["need"], sum(p["bytes"] for p in plan["purposes"] if p["tier"] == tier))
         budget = plan["device"]["need"]
         self.succeed("plan", "--model", self.model, "--context", 128, "--device-memory", budget)
+        self.assertIn("attention outputs", shown)
+        # A byte less, and attention is computed again instead of kept.
+        shown = self.succeed("plan", "--model", self.model, "--context", 128, "--device-memory", budget - 1,
+                             "--json", out)
+        self.assertNotIn("attention outputs", shown)
+        budget = json.loads(out.read_text())["device"]["need"]
         self.refuse(3, "does not fit", "plan", "--model", self.model, "--context", 128, "--device-memory", budget - 1,
                     "--json", out)
         plan = json.loads(out.read_text())

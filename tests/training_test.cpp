@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "device/threads.h"
 #include "support/expect_error.h"
 #include "support/training.h"
+#include "train/remedy.h"
 #include "train/run.h"
 
 namespace longtune {
@@ -54,6 +57,20 @@ class Training : public testing::Test {
     observer.after = stop_after;
     const RunOptions run{.output = scratch_.path() / name, .save_every = 2, .resume = resume};
     return run_training(*trainer(), run, observer, observer.stop);
+  }
+
+  // Steps and their held-out losses in metrics.jsonl.
+  [[nodiscard]] std::vector<std::pair<std::int64_t, double>> held_out_in(
+      const std::string& name) const {
+    std::vector<std::pair<std::int64_t, double>> found;
+    std::ifstream file(scratch_.path() / name / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const auto object = nlohmann::json::parse(line);
+      if (object.contains("held_out_nats")) {
+        found.emplace_back(object.at("step"), object.at("held_out_nats"));
+      }
+    }
+    return found;
   }
 
   [[nodiscard]] std::string result_of(const std::string& name) const {
@@ -182,6 +199,9 @@ TEST_F(Training, AnEvaluationThatIsStoppedIsMadeUpForAfterResuming) {
   const auto second = evaluated("stopped", true, false);
   EXPECT_EQ(second, std::vector(whole.begin() + 1, whole.end()));
   EXPECT_EQ(result_of("stopped"), result_of("evaluated"));
+  EXPECT_EQ(held_out_in("stopped"), held_out_in("evaluated"));
+  EXPECT_EQ(held_out_in("stopped"), whole);
+  EXPECT_TRUE(evaluated("stopped", true, false).empty());  // nothing is left to do
 }
 
 TEST_F(Training, ThreadCountChangesNoBit) {
@@ -199,11 +219,37 @@ TEST_F(Training, ThreadCountChangesNoBit) {
 }
 
 TEST_F(Training, GuardedMemoryChangesNoBit) {
+  constexpr const char* kGuard = "LONGTUNE_GUARD_ARENA";
+  const char* value = std::getenv(kGuard);  // the test presets guard
+  const std::string before = value == nullptr ? "0" : value;
+  setenv(kGuard, "0", 1);
   (void)run("plain", false, 0);
-  setenv("LONGTUNE_GUARD_ARENA", "1", 1);
+  setenv(kGuard, "1", 1);
   (void)run("guarded", false, 0);
-  unsetenv("LONGTUNE_GUARD_ARENA");
+  setenv(kGuard, before.c_str(), 1);
   EXPECT_EQ(result_of("guarded"), result_of("plain"));
+}
+
+TEST_F(Training, KeepingAttentionChangesNoBit) {
+  for (const std::int64_t segment : {0, 64}) {
+    options_.segment = segment;
+    options_.keep_attention = false;
+    const std::string name = "recomputed-" + std::to_string(segment);
+    (void)run(name, false, 0);
+    options_.keep_attention = true;
+    (void)run("kept-" + name, false, 0);
+    EXPECT_EQ(result_of("kept-" + name), result_of(name)) << segment;
+  }
+}
+
+TEST_F(Training, AttentionIsKeptWhereTheBudgetHasRoomForIt) {
+  const std::int64_t need = Trainer::plan(*source_, options_, 0).need(Tier::kDevice);
+  TrainOptions kept = options_;
+  kept.keep_attention = true;
+  const std::int64_t more = Trainer::plan(*source_, kept, 0).need(Tier::kDevice);
+  EXPECT_GT(more, need);
+  EXPECT_TRUE(can_keep_attention(*source_, options_, 0, {.device = more}));
+  EXPECT_FALSE(can_keep_attention(*source_, options_, 0, {.device = more - 1}));
 }
 
 TEST_F(Training, AStepsLossAndGradientAreThoseOfAllItsTargets) {
@@ -239,6 +285,26 @@ TEST_F(Training, AStepsLossAndGradientAreThoseOfAllItsTargets) {
     expected[j] = static_cast<float>(gradient[j] / static_cast<double>(targets));
   }
   EXPECT_LE(test::relative_error(part, expected), 1e-5);
+}
+
+// A segment of a prompt alone is read and not scored; one without anything to score after it is
+// left out.
+TEST_F(Training, ALongPromptIsReadBeforeWhatIsScored) {
+  const fs::path file = scratch_.path() / "prompts.jsonl";
+  std::ofstream(file) << nlohmann::json{{"prompt", text_of(70, 3)}, {"completion", text_of(20, 4)}}
+                      << '\n'
+                      << nlohmann::json{{"prompt", text_of(30, 5)}, {"completion", text_of(34, 6)}}
+                      << '\n';
+  data_ = Dataset::load({.documents = {.paths = {file}}, .context = 128}, test::byte_encoder(96));
+  options_.lora.dropout = 0;
+  const StepReport segments = trainer()->step();
+  options_.segment = 0;
+  const StepReport whole = trainer()->step();
+  EXPECT_EQ(segments.tokens, 91 + 65);
+  EXPECT_EQ(segments.targets, 21 + 35);
+  EXPECT_EQ(segments.targets, whole.targets);
+  EXPECT_NEAR(segments.loss, whole.loss, 1e-6);
+  EXPECT_LT(segments.flops, whole.flops);
 }
 
 TEST_F(Training, ASegmentAsLongAsTheContextIsTheWholeSequenceAtOnce) {
@@ -282,6 +348,7 @@ TEST_F(Training, PlanEqualsTheArenasHighWaterMark) {
   for (const std::int64_t segment : {0, 64}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       for (const BaseWeights base : {BaseWeights::kFile, BaseWeights::kBf16}) {
+        options_.keep_attention = !options_.keep_attention;
         options_.segment = segment;
         options_.model = {.base = base, .activations = dtype, .kv = dtype};
         const auto trained = trainer();
@@ -325,6 +392,26 @@ TEST_F(Training, RefusesToResumeWithOtherOptionsOrData) {
   options_.lr = 1e-2;
   data_ = dataset_of({text_of(700, 5)}, 100, scratch_);
   EXPECT_NE(message().find("made with other data"), std::string::npos) << message();
+}
+
+TEST_F(Training, RefusesToResumeOnAnotherBaseModel) {
+  (void)run("first", false, 3);
+  // The same shapes with one other value in the last tensor's last row.
+  const fs::path other = scratch_.path() / "other";
+  fs::copy(test::goldens() / "models" / "qwen2", other);
+  std::fstream file(other / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file.put(0);
+  file.close();
+  source_ = open_model(other);
+  try {
+    (void)run("first", true, 0);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+    EXPECT_NE(std::string(error.what()).find("made with another base model"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(Training, RefusesAnOutputThatHoldsAnotherRun) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -11,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/profile.h"
 
 namespace longtune {
 namespace {
@@ -26,11 +28,13 @@ struct Guards {
   std::vector<GuardedBlock> blocks;
   int depth = 0;
 
-  void apply() {
+  // A test's memory that cannot be guarded, or not be opened again, leaves nothing to go on with.
+  void apply() const noexcept {
     for (const GuardedBlock& block : blocks) {
       const int access = depth > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
       if (mprotect(block.base, static_cast<std::size_t>(block.bytes), access) != 0) {
-        fail(ErrorCode::kIo, "arena", "cannot change the protection of {} bytes", block.bytes);
+        std::perror("longtune: cannot change the protection of the guarded arena");
+        std::abort();
       }
     }
   }
@@ -64,7 +68,7 @@ Arena::Arena(std::int64_t capacity, Options options)
   void* memory = mmap(nullptr,
                       static_cast<std::size_t>(capacity_),
                       PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                      MAP_PRIVATE | MAP_ANONYMOUS,
                       -1,
                       0);
   if (memory == MAP_FAILED) {
@@ -145,7 +149,8 @@ Arena::Scope::~Scope() {
   arena_.purposes_ = std::move(purposes_);
 }
 
-OperationScope::OperationScope() {
+OperationScope::OperationScope(const char* name, double flops)
+    : name_(name), flops_(flops), start_(std::chrono::steady_clock::now()) {
   Guards& all = guards();
   const std::lock_guard lock(all.mutex);
   if (all.depth++ == 0) {
@@ -154,6 +159,10 @@ OperationScope::OperationScope() {
 }
 
 OperationScope::~OperationScope() {
+  if (Profile* profile = Profile::current()) {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
+    profile->add(name_, taken.count(), flops_);
+  }
   Guards& all = guards();
   const std::lock_guard lock(all.mutex);
   if (--all.depth == 0) {
@@ -162,22 +171,17 @@ OperationScope::~OperationScope() {
 }
 
 void copy_to_device(const TensorView& target, const void* source, std::int64_t bytes) {
-  const OperationScope scope;
+  const OperationScope scope("copies");
   std::memcpy(target.data, source, static_cast<std::size_t>(bytes));
 }
 
 void copy_to_host(void* target, const ConstTensorView& source, std::int64_t bytes) {
-  const OperationScope scope;
+  const OperationScope scope("copies");
   std::memcpy(target, source.data, static_cast<std::size_t>(bytes));
 }
 
-void copy_on_device(const TensorView& target, const ConstTensorView& source) {
-  const OperationScope scope;
-  std::memmove(target.data, source.data, static_cast<std::size_t>(source.bytes()));
-}
-
 void fill_zero(const TensorView& target) {
-  const OperationScope scope;
+  const OperationScope scope("copies");
   std::memset(target.data, 0, static_cast<std::size_t>(target.bytes()));
 }
 

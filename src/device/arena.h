@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -93,19 +94,25 @@ class Arena {
 };
 
 /// While one of these lives, guarded arenas are readable. Every public operation and copy opens
-/// one; scopes nest. Opened by the thread that calls the operation, before it starts others.
+/// one; scopes nest. Opened by the thread that calls the operation, before it starts others. Time
+/// and `flops`, two for a multiplication and its addition, go to the Profile that lives, if one
+/// does.
 class OperationScope {
  public:
-  OperationScope();
+  explicit OperationScope(const char* name, double flops = 0);
   ~OperationScope();
   OperationScope(const OperationScope&) = delete;
   OperationScope& operator=(const OperationScope&) = delete;
+
+ private:
+  const char* name_;
+  double flops_;
+  std::chrono::steady_clock::time_point start_;
 };
 
 /// Copies between host memory and an arena; `bytes` from `source` to `target`.
 void copy_to_device(const TensorView& target, const void* source, std::int64_t bytes);
 void copy_to_host(void* target, const ConstTensorView& source, std::int64_t bytes);
-void copy_on_device(const TensorView& target, const ConstTensorView& source);
 void fill_zero(const TensorView& target);
 
 }  // namespace longtune

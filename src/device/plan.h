@@ -15,9 +15,11 @@ enum class Tier : std::uint8_t { kDevice, kHost, kDisk };
 /// "device", "host", "disk".
 [[nodiscard]] const char* name_of(Tier tier);
 
-/// What the process takes beside the planned memory: code, libraries, the tokenizer, threads'
-/// stacks and packing buffers. The resident peak is at most device + host + this.
-constexpr std::int64_t kProcessBytes = 160 * 1024 * 1024;
+/// What the process takes beside the planned memory: code, libraries, the tokenizer, and for each
+/// thread its stack and packing buffers. The resident peak is at most device + host + this.
+[[nodiscard]] constexpr std::int64_t process_bytes(int threads) {
+  return (96 + 4 * std::int64_t{threads}) * 1024 * 1024;
+}
 
 /// Bytes that a run needs, by purpose and tier.
 struct Plan {

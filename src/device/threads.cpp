@@ -36,4 +36,8 @@ void use_threads(int count) {
   omp_set_num_threads(count);
 }
 
+int threads_in_use() {
+  return omp_get_max_threads();
+}
+
 }  // namespace longtune

@@ -9,4 +9,7 @@ namespace longtune {
 /// How many threads operations use from now on; `count` >= 1. No result depends on it.
 void use_threads(int count);
 
+/// That number; all of the system's cores until use_threads chose.
+[[nodiscard]] int threads_in_use();
+
 }  // namespace longtune

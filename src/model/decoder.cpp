@@ -72,6 +72,10 @@ void Decoder::take_buffers(Arena& arena) {
   if (training) {
     dx_ = arena.take("layer inputs", dtype, {T, C});
   }
+  if (options_.keep_attention) {
+    kept_out_ = arena.take("attention outputs", dtype, {config_.L, T, config_.Hq * config_.D});
+    kept_lse_ = arena.take("attention outputs", DType::kF32, {config_.L, config_.Hq, T});
+  }
   // The head works between the layers' forward and backward passes, so the two share memory.
   {
     const Arena::Scope layers(arena);
@@ -97,10 +101,14 @@ void Decoder::load(const ModelSource& source, const std::function<void(double)>&
   weights_.load(source, progress);
 }
 
-TensorView Decoder::layer_input(std::int64_t layer) const {
-  const std::int64_t T = cell_capacity_;
+TensorView Decoder::layer_input(std::int64_t layer, std::int64_t T) const {
   const std::int64_t slot = options_.use == ModelUse::kTraining ? layer : layer % 2;
-  return inputs_.reshaped({inputs_.dim(0) * T, config_.C}).rows(slot * T, cell_.tokens);
+  return inputs_.reshaped({inputs_.dim(0) * cell_capacity_, config_.C})
+      .rows(slot * cell_capacity_, T);
+}
+
+TensorView Decoder::layer_input(std::int64_t layer) const {
+  return layer_input(layer, cell_.tokens);
 }
 
 LayerStep Decoder::step(std::int64_t layer) const {
@@ -112,6 +120,21 @@ LayerStep Decoder::step(std::int64_t layer) const {
           .kv = kv_.layer(layer, cell_.first_position + cell_.tokens),
           .dropout = options_.lora && dropout_key_ ? options_.lora->dropout : 0,
           .dropout_key = dropout_key_.value_or(0)};
+}
+
+LayerActivations Decoder::activations(std::int64_t layer) const {
+  const std::int64_t T = cell_.tokens;
+  LayerActivations result = activations_->first(T);
+  if (kept_out_) {
+    const std::int64_t Hq = config_.Hq;
+    result.out = kept_out_.reshaped({config_.L * cell_capacity_, Hq, config_.D})
+                     .rows(layer * cell_capacity_, T);
+    // Fewer tokens make shorter rows, as in LayerActivations::first.
+    result.lse = kept_lse_.reshaped({config_.L, Hq * cell_capacity_}).rows(layer, 1);
+    result.lse.rank = 2;
+    result.lse.shape = {Hq, T};
+  }
+  return result;
 }
 
 void Decoder::forward(std::span<const std::int32_t> tokens,
@@ -127,10 +150,14 @@ void Decoder::forward(std::span<const std::int32_t> tokens,
          cell_capacity_,
          options_.context);
   }
-  cell_ = {.tokens = T,
-           .first_position = first_position,
-           .cos = cos_.rows(0, T),
-           .sin = sin_.rows(0, T)};
+  if (options_.kv_keep == KvKeep::kOneLayer && first_position > 0) {
+    fail(ErrorCode::kInternal, "decoder", "keys and values of earlier cells are not kept");
+  }
+  cell_ = {};  // until its tokens have proved to be in the vocabulary
+  const Cell cell{.tokens = T,
+                  .first_position = first_position,
+                  .cos = cos_.rows(0, T),
+                  .sin = sin_.rows(0, T)};
   dropout_key_ = dropout_key;
   copy_to_device(tokens_, tokens.data(), T * 4);
   ops::rope_table({.cos = cos_.rows(0, T),
@@ -139,14 +166,21 @@ void Decoder::forward(std::span<const std::int32_t> tokens,
                    .first_position = first_position,
                    .scale = rope_scale_});
   ops::embedding_forward(
-      {.y = layer_input(0), .tokens = tokens_.rows(0, T), .table = weights_.embedding()});
-  const LayerActivations activations = activations_->first(T);
+      {.y = layer_input(0, T), .tokens = tokens_.rows(0, T), .table = weights_.embedding()});
+  cell_ = cell;
   for (std::int64_t layer = 0; layer < config_.L; ++layer) {
-    layer_forward(step(layer), layer_input(layer), layer_input(layer + 1), activations);
+    layer_forward(step(layer), layer_input(layer), layer_input(layer + 1), activations(layer));
+  }
+}
+
+void Decoder::require_cell() const {
+  if (cell_.tokens == 0) {
+    fail(ErrorCode::kInternal, "decoder", "no cell has run forward");
   }
 }
 
 std::vector<float> Decoder::last_logits() {
+  require_cell();
   const std::int64_t last = cell_.tokens - 1;
   const TensorView normed = head_->normed.rows(0, 1);
   const TensorView logits = head_->logits.rows(0, 1);
@@ -164,6 +198,7 @@ std::vector<float> Decoder::last_logits() {
 std::vector<float> Decoder::run_head(std::span<const std::int32_t> targets,
                                      const TensorView& dx,
                                      float grad_scale) {
+  require_cell();
   const std::int64_t T = cell_.tokens;
   if (static_cast<std::int64_t>(targets.size()) != T) {
     fail(ErrorCode::kInvalidArgument,
@@ -196,6 +231,9 @@ std::vector<float> Decoder::losses(std::span<const std::int32_t> targets) {
 
 std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> targets,
                                                  float grad_scale) {
+  if (!gradients_) {
+    fail(ErrorCode::kInternal, "decoder", "gradients of a decoder that only reads");
+  }
   const std::int64_t T = cell_.tokens;
   const TensorView dx = dx_.rows(0, T);
   std::vector<float> result = run_head(targets, dx, grad_scale);
@@ -204,15 +242,16 @@ std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> t
                           .x = layer_input(config_.L),
                           .rstd = head_->rstd.rows(0, T),
                           .weight = weights_.final_norm()});
-  const LayerActivations activations = activations_->first(T);
   const LayerGradients gradients = gradients_->first(T);
   for (std::int64_t layer = config_.L - 1; layer >= 0; --layer) {
     const LayerStep at = step(layer);
-    layer_recompute(at, layer_input(layer), activations);
+    const LayerActivations kept = activations(layer);
+    const auto attention = kept_out_ ? LayerAttention::kKept : LayerAttention::kRecomputed;
+    layer_recompute(at, layer_input(layer), kept, attention);
     layer_backward(at,
                    layer_input(layer),
                    dx,
-                   activations,
+                   kept,
                    gradients,
                    layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
   }

@@ -23,6 +23,8 @@ struct DecoderOptions {
   std::int64_t cell_tokens = 0;  ///< the most tokens computed at once
   KvKeep kv_keep = KvKeep::kAllLayers;
   std::optional<LoraConfig> lora;  ///< none: the base model alone
+  bool keep_attention = false;  ///< in training: attention's outputs are kept for every layer, so
+                                ///< that recomputing one skips it; changes no bit
 };
 
 /// A decoder language model on the device: weights, adapter, keys and values, and the buffers of
@@ -47,7 +49,8 @@ class Decoder {
                std::int64_t first_position,
                std::optional<std::uint64_t> dropout_key = std::nullopt);
 
-  /// Logits (V) after the last token of the cell that ran forward last.
+  /// Logits (V) after the last token of the cell that ran forward last. This and what follows throw
+  /// Error kInternal where none did.
   [[nodiscard]] std::vector<float> last_logits();
 
   /// Nats of each target (ops::kNoTarget: 0) after the cell that ran forward last.
@@ -60,6 +63,8 @@ class Decoder {
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
 
+  [[nodiscard]] const ModelWeights& weights() const { return weights_; }
+
   [[nodiscard]] Adapter* adapter() { return adapter_ ? &*adapter_ : nullptr; }
 
   [[nodiscard]] const Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
@@ -69,7 +74,10 @@ class Decoder {
 
   void take_buffers(Arena& arena);
   [[nodiscard]] LayerStep step(std::int64_t layer) const;
-  [[nodiscard]] TensorView layer_input(std::int64_t layer) const;
+  [[nodiscard]] LayerActivations activations(std::int64_t layer) const;
+  void require_cell() const;
+  [[nodiscard]] TensorView layer_input(std::int64_t layer, std::int64_t T) const;
+  [[nodiscard]] TensorView layer_input(std::int64_t layer) const;  // of the cell
   [[nodiscard]] std::vector<float> run_head(std::span<const std::int32_t> targets,
                                             const TensorView& dx,
                                             float grad_scale);
@@ -90,6 +98,8 @@ class Decoder {
   TensorView losses_;       ///< (T) f32
   TensorView inputs_;       ///< (L + 1, T, C) in training, (2, T, C) in inference
   TensorView dx_;           ///< (T, C), training
+  TensorView kept_out_;     ///< (L, T, Hq * D), where attention is kept
+  TensorView kept_lse_;     ///< (L, Hq, T) f32, where attention is kept
   std::unique_ptr<HeadBuffers> head_;
   std::optional<LayerActivations> activations_;
   std::optional<LayerGradients> gradients_;

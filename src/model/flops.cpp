@@ -13,6 +13,10 @@ double frozen_values(const ModelConfig& config) {
   return sum;
 }
 
+double head_values(const ModelConfig& config) {
+  return static_cast<double>(config.V) * static_cast<double>(config.C);
+}
+
 double adapter_values(const ModelConfig& config, const LoraConfig* lora) {
   double sum = 0;
   for (int kind = 0; lora != nullptr && kind < kLinearKinds; ++kind) {
@@ -34,29 +38,34 @@ double score_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t 
 double forward_flops(const ModelConfig& config,
                      const LoraConfig* lora,
                      std::int64_t tokens,
-                     std::int64_t first_position) {
+                     std::int64_t first_position,
+                     std::int64_t scored) {
   const auto T = static_cast<double>(tokens);
   const auto L = static_cast<double>(config.L);
   const double products = 2 * T * (frozen_values(config) + adapter_values(config, lora));
-  const double head = 2 * T * static_cast<double>(config.V) * static_cast<double>(config.C);
+  const double head = 2 * head_values(config) * static_cast<double>(scored);
   return L * (products + 2 * score_flops(config, tokens, first_position)) + head;
 }
 
-double training_flops(const ModelConfig& config,
-                      const LoraConfig& lora,
-                      std::int64_t tokens,
-                      std::int64_t first_position) {
-  const auto T = static_cast<double>(tokens);
+double training_flops(const ModelConfig& config, const LoraConfig& lora, const TrainingPass& pass) {
+  const auto T = static_cast<double>(pass.tokens);
   const auto L = static_cast<double>(config.L);
-  const LinearShape down = linear_shape(config, LinearKind::kDown);
-  const double last = static_cast<double>(down.N) * static_cast<double>(down.K);
+  const auto values_of = [&](LinearKind kind) {
+    const LinearShape shape = linear_shape(config, kind);
+    return static_cast<double>(shape.N) * static_cast<double>(shape.K);
+  };
+  const double last = values_of(LinearKind::kDown);
+  const double first = values_of(LinearKind::kQ) + 2 * values_of(LinearKind::kK);
   // Three passes over frozen matrices (forward, again, input gradient), the middle one without the
-  // last; four products a LoRA matrix (forward, again, two gradients); attention: 2 + 2 products
-  // forward, 5 backward; head: 2.
+  // last, the third without the first layer's q, k and v; four products a LoRA matrix (forward,
+  // again, two gradients); attention: 2 products forward, 2 again unless kept, 5
+  // backward; head: 2.
+  const double scores =
+      (pass.keep_attention ? 7 : 9) * score_flops(config, pass.tokens, pass.first_position);
   const double products =
       2 * T * (3 * frozen_values(config) - last + 4 * adapter_values(config, &lora));
-  const double head = 4 * T * static_cast<double>(config.V) * static_cast<double>(config.C);
-  return L * (products + 9 * score_flops(config, tokens, first_position)) + head;
+  const double head = 4 * head_values(config) * static_cast<double>(pass.scored);
+  return L * (products + scores) - 2 * T * first + head;
 }
 
 }  // namespace longtune

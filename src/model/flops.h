@@ -6,17 +6,25 @@
 namespace longtune {
 
 /// Operations (two for a multiplication and its addition) that a forward pass over `tokens` tokens
-/// from `first_position` takes in its products and attention, head included; by formula.
+/// from `first_position` takes in its products and attention, with the head for `scored` of them;
+/// by formula.
 [[nodiscard]] double forward_flops(const ModelConfig& config,
                                    const LoraConfig* lora,
                                    std::int64_t tokens,
-                                   std::int64_t first_position);
+                                   std::int64_t first_position,
+                                   std::int64_t scored);
 
-/// The same for a training pass: forward, recomputation of every layer but its last product,
-/// gradients of inputs and of the adapter.
+struct TrainingPass {
+  std::int64_t tokens = 0;
+  std::int64_t first_position = 0;
+  std::int64_t scored = 0;
+  bool keep_attention = false;
+};
+
+/// The same for a training pass: forward, recomputation of every layer but its last product and,
+/// where it is kept, attention; gradients of inputs (but for the first layer's) and of the adapter.
 [[nodiscard]] double training_flops(const ModelConfig& config,
                                     const LoraConfig& lora,
-                                    std::int64_t tokens,
-                                    std::int64_t first_position);
+                                    const TrainingPass& pass);
 
 }  // namespace longtune

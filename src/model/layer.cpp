@@ -105,7 +105,10 @@ void project_backward(const LayerStep& step,
   }
 }
 
-void attention_block(const LayerStep& step, const ConstTensorView& x, const LayerActivations& a) {
+void attention_block(const LayerStep& step,
+                     const ConstTensorView& x,
+                     const LayerActivations& a,
+                     LayerAttention attention) {
   const ModelConfig& model = *step.model;
   const Cell& cell = step.cell;
   ops::rms_norm_forward({.y = a.h1,
@@ -131,12 +134,14 @@ void attention_block(const LayerStep& step, const ConstTensorView& x, const Laye
   ops::rope_apply({.x = a.q, .cos = cell.cos, .sin = cell.sin});
   ops::rope_apply({.x = a.k, .cos = cell.cos, .sin = cell.sin});
   ops::kv_append({.kv = step.kv, .k = a.k, .v = a.v, .first_position = cell.first_position});
-  ops::attention_forward({.out = a.out,
-                          .lse = a.lse,
-                          .q = a.q,
-                          .kv = step.kv,
-                          .first_position = cell.first_position,
-                          .scale = attention_scale(model)});
+  if (attention == LayerAttention::kRecomputed) {
+    ops::attention_forward({.out = a.out,
+                            .lse = a.lse,
+                            .q = a.q,
+                            .kv = step.kv,
+                            .first_position = cell.first_position,
+                            .scale = attention_scale(model)});
+  }
   project(step, LinearKind::kO, flat(a.out), a.x2, x, a);
 }
 
@@ -177,7 +182,6 @@ void attention_core_backward(const LayerStep& step,
                            .dk = g.dk_sum,
                            .dv = g.dv_sum,
                            .delta = g.delta,
-                           .dq_sum = g.dq_sum,
                            .dout = g.dout,
                            .out = a.out,
                            .lse = a.lse,
@@ -214,8 +218,9 @@ void attention_core_backward(const LayerStep& step,
 
 void layer_recompute(const LayerStep& step,
                      const ConstTensorView& x,
-                     const LayerActivations& activations) {
-  attention_block(step, x, activations);
+                     const LayerActivations& activations,
+                     LayerAttention attention) {
+  attention_block(step, x, activations, attention);
   mlp_block(step, activations);
   adapt(step, LinearKind::kDown, activations.s, {}, activations);
 }
@@ -224,7 +229,7 @@ void layer_forward(const LayerStep& step,
                    const ConstTensorView& x,
                    const TensorView& y,
                    const LayerActivations& activations) {
-  attention_block(step, x, activations);
+  attention_block(step, x, activations, LayerAttention::kRecomputed);
   mlp_block(step, activations);
   project(step, LinearKind::kDown, activations.s, y, activations.x2, activations);
 }

@@ -75,7 +75,6 @@ struct LayerGradients {
   TensorView dk;      ///< (T, Hkv, D); is dk_sum in f32
   TensorView dv;      ///< (T, Hkv, D); is dv_sum in f32
   TensorView delta;   ///< (Hq, T) f32
-  TensorView dq_sum;  ///< (T, Hq, D) f32
   TensorView du;      ///< (T, R) f32
 
   LayerGradients(
@@ -90,10 +89,17 @@ void layer_forward(const LayerStep& step,
                    const TensorView& y,
                    const LayerActivations& activations);
 
+/// Where a recomputed layer has the output of its attention from.
+enum class LayerAttention : std::uint8_t {
+  kRecomputed,
+  kKept,  ///< activations.out and .lse hold what layer_forward wrote
+};
+
 /// Fills `activations` as layer_forward did, bit for bit, without the output.
 void layer_recompute(const LayerStep& step,
                      const ConstTensorView& x,
-                     const LayerActivations& activations);
+                     const LayerActivations& activations,
+                     LayerAttention attention);
 
 /// What is wanted of a layer's backward pass.
 enum class LayerGradient : std::uint8_t {

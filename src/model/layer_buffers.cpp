@@ -100,7 +100,6 @@ LayerGradients::LayerGradients(
     dv = arena.take(kPurpose, dtype, {T, Hkv, D});
   }
   delta = arena.take(kPurpose, DType::kF32, {Hq, T});
-  dq_sum = arena.take(kPurpose, DType::kF32, {T, Hq, D});
 }
 
 LayerGradients LayerGradients::first(std::int64_t T) const {
@@ -113,8 +112,7 @@ LayerGradients LayerGradients::first(std::int64_t T) const {
                            &part.dk_sum,
                            &part.dv_sum,
                            &part.dk,
-                           &part.dv,
-                           &part.dq_sum}) {
+                           &part.dv}) {
     shorten(*view, T);
   }
   shorten_columns(part.delta, T);

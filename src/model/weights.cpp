@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "quant/nf4.h"
 
 namespace longtune {
@@ -181,6 +182,8 @@ void ModelWeights::load(const ModelSource& source, const std::function<void(doub
 
 void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
   const WeightFormat from = require(source, slot.name).format;
+  fingerprint_ = hash_bytes(fingerprint_, std::as_bytes(std::span(slot.name)));
+  fingerprint_ = random_bits(fingerprint_, static_cast<std::uint64_t>(from));
   const std::int64_t source_row = row_bytes(from, slot.K);
   // A row is staged as read, as f32 and, where it is held so, as bf16.
   const std::int64_t staged_row = source_row + slot.K * 6;
@@ -194,7 +197,7 @@ void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
   }
   // The quantiser knows rows and values; whoever reads its message has a file and a tensor.
   const auto quantize = [&](const auto& step) {
-    const OperationScope scope;
+    const OperationScope scope("quantisation");
     try {
       step(*quantizer);
     } catch (const Error& error) {
@@ -204,7 +207,9 @@ void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
   };
   for (std::int64_t first = 0; first < slot.N; first += chunk) {
     const std::int64_t rows = std::min(chunk, slot.N - first);
-    source.read_rows(slot.name, first, rows, std::span(staging).first(rows * source_row));
+    const auto read_now = std::span(staging).first(rows * source_row);
+    source.read_rows(slot.name, first, rows, read_now);
+    fingerprint_ = hash_bytes(fingerprint_, read_now);
     if (from == slot.format) {
       write(slot, first * source_row, staging.data(), rows * source_row);
       continue;

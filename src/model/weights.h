@@ -59,6 +59,10 @@ class ModelWeights {
   /// file and tensor, for values that cannot be quantised.
   void load(const ModelSource& source, const std::function<void(double)>& progress);
 
+  /// A hash of names, formats and values as the source has them, once loaded: a resumed run checks
+  /// that it has the same base model.
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_; }
+
   [[nodiscard]] const WeightView& embedding() const { return embedding_; }  ///< (V, C)
 
   [[nodiscard]] const WeightView& head() const { return head_; }  ///< (V, C)
@@ -92,6 +96,7 @@ class ModelWeights {
 
   std::vector<Slot> slots_;
   std::vector<std::byte> host_embedding_;
+  std::uint64_t fingerprint_ = 0;
   WeightView embedding_;
   WeightView head_;
   ConstTensorView final_norm_;

@@ -1,5 +1,8 @@
 #include "ops/attention.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "device/arena.h"
 #include "ops/checks.h"
 
@@ -59,6 +62,46 @@ void check_queries(const Queries& queries) {
   }
 }
 
+void check_selection(const Queries& queries, const Selection& selection) {
+  const auto refuse = [&](const char* what, std::int64_t value, const char* rule) {
+    fail(ErrorCode::kInvalidArgument, queries.where, "{} {} {}", what, value, rule);
+  };
+  if (selection.first_pages < 0 || selection.last_pages < 0) {
+    refuse("pages seen", std::min(selection.first_pages, selection.last_pages), "are negative");
+  }
+  if (selection.capacity == 0) {
+    return;
+  }
+  const std::int64_t tokens = selection.group_tokens;
+  const std::int64_t block = selection.block_queries;
+  const std::int64_t Hq = queries.q.dim(1);
+  if (tokens != 8 && tokens != 16 && tokens != 32 && tokens != kPageTokens) {
+    refuse("groups of", tokens, "tokens: it must be 8, 16, 32 or 64");
+  }
+  if (block <= 0 || kPageTokens % block != 0) {
+    refuse("blocks of", block, "queries do not divide a page of 64");
+  }
+  if (selection.capacity < 0 || (selection.lists != Hq && selection.lists != queries.kv.Hkv)) {
+    refuse("lists a block:", selection.lists, "is neither that of KV heads nor of query heads");
+  }
+  const std::int64_t blocks = selection.blocks(queries.first_position, queries.q.dim(0));
+  for (std::int64_t i = 0; i < blocks * selection.lists; ++i) {
+    const std::int64_t first = queries.first_position / block + i / selection.lists;
+    const std::int64_t own_page = first * block / kPageTokens;
+    const std::int64_t count = selection.counts[i];
+    if (count < 0 || count > selection.capacity) {
+      refuse("groups listed:", count, "is more than there is room for");
+    }
+    for (std::int64_t k = 0; k < count; ++k) {
+      const std::int64_t group = selection.groups[i * selection.capacity + k];
+      const std::int64_t page = group * tokens / kPageTokens;
+      if (group < 0 || page >= own_page || selection.sees_page(own_page, page)) {
+        refuse("group", group, "is not between the pages that its block sees anyway");
+      }
+    }
+  }
+}
+
 void check_like_q(const Queries& queries, const Argument& argument, DType dtype) {
   const ConstTensorView& q = queries.q;
   expect(queries.where, argument, {"q", q}, dtype, {q.dim(0), q.dim(1), q.dim(2)});
@@ -80,9 +123,40 @@ void check_live(const AttentionBackward& args, const Queries& queries) {
          args.first_position);
   }
   const std::int64_t live = args.first_position + args.q.dim(0) - args.live_begin;
-  for (const Argument& gradient : {Argument{"dk", args.dk}, Argument{"dv", args.dv}}) {
+  std::vector<Argument> gradients = {{"dk", args.dk}, {"dv", args.dv}};
+  if (args.selection.capacity > 0) {
+    gradients.insert(gradients.end(), {{"group_dk", args.group_dk}, {"group_dv", args.group_dv}});
+  }
+  for (const Argument& gradient : gradients) {
     expect(queries.where, gradient, {"q", args.q}, DType::kF32, {live, args.kv.Hkv, args.kv.D});
   }
+}
+
+// Operations of one product of queries with the keys from `first_key` on that they see. Groups
+// count as listed, not as each row sees them.
+double product_flops(const Queries& queries, const Selection& selection, std::int64_t first_key) {
+  const std::int64_t T = queries.q.dim(0);
+  double pairs = 0;
+  for (std::int64_t t = 0; t < T; ++t) {
+    const std::int64_t position = queries.first_position + t;
+    const std::int64_t page = position / kPageTokens;
+    const std::int64_t window = std::max(first_key, selection.window_begin(page) * kPageTokens);
+    const std::int64_t sinks = selection.sinks_end(page) * kPageTokens;
+    pairs +=
+        static_cast<double>(position + 1 - window + std::max<std::int64_t>(0, sinks - first_key));
+  }
+  if (selection.capacity > 0) {
+    const std::int64_t blocks = selection.blocks(queries.first_position, T);
+    const double rows = static_cast<double>(T) / static_cast<double>(blocks * selection.lists);
+    for (std::int64_t i = 0; i < blocks * selection.lists; ++i) {
+      for (std::int64_t k = 0; k < selection.counts[i]; ++k) {
+        const std::int64_t token =
+            selection.groups[i * selection.capacity + k] * selection.group_tokens;
+        pairs += token < first_key ? 0 : rows * static_cast<double>(selection.group_tokens);
+      }
+    }
+  }
+  return 2 * pairs * static_cast<double>(queries.q.dim(1) * queries.q.dim(2));
 }
 
 }  // namespace
@@ -92,7 +166,9 @@ void attention_forward(const AttentionForward& args) {
   check_queries(queries);
   check_like_q(queries, {"out", args.out}, args.q.dtype);
   check_statistics(queries, {"lse", args.lse});
-  const OperationScope scope;
+  check_selection(queries, args.selection);
+  const double product = product_flops(queries, args.selection, 0);
+  const OperationScope scope("attention_forward", 2 * product);
   cpu::attention_forward(args);
 }
 
@@ -100,14 +176,34 @@ void attention_backward(const AttentionBackward& args) {
   const Queries queries{"attention_backward", args.q, args.kv, args.first_position};
   check_queries(queries);
   check_like_q(queries, {"dq", args.dq}, args.q.dtype);
-  check_like_q(queries, {"dq_sum", args.dq_sum}, DType::kF32);
   check_like_q(queries, {"dout", args.dout}, args.q.dtype);
   check_like_q(queries, {"out", args.out}, args.q.dtype);
   check_statistics(queries, {"lse", args.lse});
   check_statistics(queries, {"delta", args.delta});
+  check_selection(queries, args.selection);
   check_live(args, queries);
-  const OperationScope scope;
+  const double product = product_flops(queries, args.selection, 0);
+  const double live_product = product_flops(queries, args.selection, args.live_begin);
+  const OperationScope scope("attention_backward", 3 * product + 2 * live_product);
   cpu::attention_backward(args);
+}
+
+void attention_column_sums(const AttentionColumnSums& args) {
+  const Queries queries{"attention_column_sums", args.q, args.kv, args.first_position};
+  check_queries(queries);
+  check_statistics(queries, {"lse", args.lse});
+  const std::int64_t S = args.first_position + args.q.dim(0);
+  expect(queries.where, {"sums", args.sums}, {"q", args.q}, DType::kF32, {args.kv.Hkv, S});
+  if (args.first_row < 0 || args.first_row > args.end_row || args.end_row > args.q.dim(0)) {
+    fail(ErrorCode::kInvalidArgument,
+         queries.where,
+         "rows [{}, {}) are not among the {} queries",
+         args.first_row,
+         args.end_row,
+         args.q.dim(0));
+  }
+  const OperationScope scope("attention_column_sums", product_flops(queries, {}, 0));
+  cpu::attention_column_sums(args);
 }
 
 }  // namespace longtune::ops

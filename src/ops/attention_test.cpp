@@ -42,7 +42,7 @@ struct Case {
   TestPages store;
   std::vector<float> k, v;
   std::vector<Float> q, dout, out, dq;
-  std::vector<float> lse, delta, dq_sum, dk, dv;
+  std::vector<float> lse, delta, dk, dv, group_dk, group_dv, sums;
 
   explicit Case(const Shape& s, float spread = 1)
       : shape(s),
@@ -56,9 +56,11 @@ struct Case {
         dq(q.size()),
         lse(static_cast<std::size_t>(s.Hq * s.T)),
         delta(lse.size()),
-        dq_sum(q.size()),
         dk(static_cast<std::size_t>((S - s.live_begin) * s.Hkv * s.D)),
-        dv(dk.size()) {
+        dv(dk.size()),
+        group_dk(dk.size()),
+        group_dv(dk.size()),
+        sums(static_cast<std::size_t>(s.Hkv * S)) {
     append();
   }
 
@@ -87,7 +89,8 @@ struct Case {
             .dk = view(dk, {S - live_begin, Hkv, D}),
             .dv = view(dv, {S - live_begin, Hkv, D}),
             .delta = view(delta, {Hq, T}),
-            .dq_sum = view(dq_sum, {T, Hq, D}),
+            .group_dk = view(group_dk, {S - live_begin, Hkv, D}),
+            .group_dv = view(group_dv, {S - live_begin, Hkv, D}),
             .dout = view(std::as_const(dout), {T, Hq, D}),
             .out = view(std::as_const(out), {T, Hq, D}),
             .lse = view(std::as_const(lse), {Hq, T}),
@@ -96,6 +99,18 @@ struct Case {
             .first_position = first_position,
             .live_begin = live_begin,
             .scale = scale()};
+  }
+
+  AttentionColumnSums column_sums(std::int64_t first_row, std::int64_t end_row) {
+    const auto& [T, first_position, Hq, Hkv, D, live_begin, kv] = shape;
+    return {.sums = view(sums, {Hkv, S}),
+            .q = view(std::as_const(q), {T, Hq, D}),
+            .lse = view(std::as_const(lse), {Hq, T}),
+            .kv = store.pages(),
+            .first_position = first_position,
+            .scale = scale(),
+            .first_row = first_row,
+            .end_row = end_row};
   }
 };
 
@@ -217,6 +232,45 @@ TYPED_TEST(Attention, GivesTheSameBitsForAnyThreadCount) {
     EXPECT_EQ(many.dk, one.dk) << threads;
     EXPECT_EQ(many.dv, one.dv) << threads;
   }
+}
+
+TYPED_TEST(Attention, ColumnSumsAgreeWithTheReference) {
+  for (const Shape& shape : shapes()) {
+    for (const auto& [first, end] : {std::pair{std::int64_t{0}, shape.T},
+                                     std::pair{shape.T / 2, shape.T},
+                                     std::pair{shape.T / 3, shape.T / 2 + 1}}) {
+      Case<TypeParam> truth(shape);
+      attention_forward(truth.forward());
+      ref::attention_column_sums(truth.column_sums(first, end));
+      double total = 0;
+      for (const float sum : truth.sums) {
+        total += sum;
+      }
+      EXPECT_NEAR(total, static_cast<double>((end - first) * shape.Hkv), 1e-3 * total);
+      with_each_isa([&] {
+        Case<TypeParam> fast(shape);
+        fast.lse = truth.lse;
+        attention_column_sums(fast.column_sums(first, end));
+        expect_near(fast.sums, truth.sums, 2e-6F, "sums of " + describe(shape));
+      });
+    }
+  }
+}
+
+TYPED_TEST(Attention, ColumnSumsHaveTheSameBitsForAnyThreadCount) {
+  const Shape shape{.T = 300, .first_position = 90, .Hq = 6, .Hkv = 2, .D = 16};
+  Case<TypeParam> one(shape);
+  attention_forward(one.forward());
+  use_threads(1);
+  attention_column_sums(one.column_sums(5, 290));
+  for (const int threads : {2, 3, 8}) {
+    use_threads(threads);
+    Case<TypeParam> many(shape);
+    many.lse = one.lse;
+    attention_column_sums(many.column_sums(5, 290));
+    EXPECT_EQ(many.sums, one.sums) << threads;
+  }
+  use_threads(available_cores());
 }
 
 // The loss that has `dout` as its gradient, from the reference's forward pass.

@@ -51,4 +51,9 @@ void expect_activations(const char* where, const Argument& x, int rank) {
   }
 }
 
+double product_flops(std::int64_t T, const WeightView& weight) {
+  return 2.0 * static_cast<double>(T) * static_cast<double>(weight.N) *
+         static_cast<double>(weight.K);
+}
+
 }  // namespace longtune::ops

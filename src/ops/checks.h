@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "base/error.h"
+#include "quant/weight.h"
 #include "tensor/tensor_view.h"
 
 namespace longtune::ops {
@@ -25,5 +26,8 @@ void expect(const char* where,
 /// Throws Error unless `x` is f32 or bf16 of `rank` dimensions and lies where this build has
 /// kernels.
 void expect_activations(const char* where, const Argument& x, int rank);
+
+/// Operations of the product of T rows with a frozen matrix.
+[[nodiscard]] double product_flops(std::int64_t T, const WeightView& weight);
 
 }  // namespace longtune::ops

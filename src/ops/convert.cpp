@@ -13,7 +13,7 @@ void convert(const Convert& args) {
          describe(args.y),
          describe(args.x));
   }
-  const OperationScope scope;
+  const OperationScope scope("convert");
   with_float_type(args.y.dtype, [&]<class Y>(Y*) {
     with_float_type(args.x.dtype, [&]<class X>(X*) {
       auto* y = args.y.as<Y>();

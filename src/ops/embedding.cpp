@@ -18,7 +18,7 @@ void embedding_forward(const EmbeddingForward& args) {
          args.table.K,
          describe(args.y));
   }
-  const OperationScope scope;
+  const OperationScope scope("embedding_forward");
   const auto* tokens = args.tokens.as<std::int32_t>();
   for (std::int64_t t = 0; t < args.tokens.dim(0); ++t) {
     if (tokens[t] < 0 || tokens[t] >= args.table.N) {

@@ -52,7 +52,9 @@ void check_targets(const HeadLoss& args) {
 
 void head_loss(const HeadLoss& args) {
   check_shapes(args);
-  const OperationScope scope;
+  // Products are as in linear layers, of all tokens, though tiles without a target are left out.
+  const double products = args.dx ? 2 : 1;
+  const OperationScope scope("head_loss", products * product_flops(args.x.dim(0), args.weight));
   check_targets(args);
   cpu::head_loss(args);
 }

@@ -30,7 +30,7 @@ void kv_append(const KvAppend& args) {
          "first position {} is negative",
          args.first_position);
   }
-  const OperationScope scope;
+  const OperationScope scope("kv_append");
   cpu::kv_append(args);
 }
 

@@ -38,13 +38,13 @@ void linear_forward(const LinearForward& args) {
            args.y.dtype,
            {args.y.dim(0), args.y.dim(1)});
   }
-  const OperationScope scope;
+  const OperationScope scope("linear_forward", product_flops(args.x.dim(0), args.weight));
   cpu::linear_forward(args);
 }
 
 void linear_backward(const LinearBackward& args) {
   check_weight(args.weight, {"dx", args.dx}, {"dy", args.dy});
-  const OperationScope scope;
+  const OperationScope scope("linear_backward", product_flops(args.dy.dim(0), args.weight));
   cpu::linear_backward(args);
 }
 

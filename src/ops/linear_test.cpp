@@ -170,8 +170,8 @@ TEST(Linear, BackwardMatchesCentralDifferences) {
 TEST(Linear, NoTokensAreNoWork) {
   const TestWeight weight(WeightFormat::kF32, 3, 4, 9);
   Case<float> c(0, weight.view());
-  linear_forward(c.forward());
-  linear_backward(c.backward());
+  EXPECT_NO_THROW(linear_forward(c.forward()));
+  EXPECT_NO_THROW(linear_backward(c.backward()));
 }
 
 TEST(Linear, NamesWhatDoesNotFit) {

@@ -42,7 +42,8 @@ void lora_forward(const LoraForward& args) {
   }
   expect("lora", {"u", args.u}, x, DType::kF32, {T, R});
   check_dropout(args.dropout);
-  const OperationScope scope;
+  const std::int64_t columns = K + (args.y ? N : 0);
+  const OperationScope scope("lora_forward", 2.0 * static_cast<double>(T * R * columns));
   cpu::lora_forward(args);
 }
 
@@ -58,7 +59,8 @@ void lora_backward(const LoraBackward& args) {
     expect("lora", {"dx", args.dx}, x, args.x.dtype, {T, K});
   }
   check_dropout(args.dropout);
-  const OperationScope scope;
+  const std::int64_t columns = 2 * N + K + (args.dx ? K : 0);
+  const OperationScope scope("lora_backward", 2.0 * static_cast<double>(T * R * columns));
   cpu::lora_backward(args);
 }
 

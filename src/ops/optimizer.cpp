@@ -40,7 +40,7 @@ void adamw(const AdamW& args) {
   if (args.step < 1) {
     fail(ErrorCode::kInvalidArgument, "adamw", "step {} is below 1, the first", args.step);
   }
-  const OperationScope scope;
+  const OperationScope scope("adamw");
   cpu::adamw(args);
 }
 
@@ -49,7 +49,7 @@ double sum_of_squares(const ConstTensorView& x) {
     fail(ErrorCode::kInvalidArgument, "sum_of_squares", "x {} is not f32", describe(x));
   }
   check_cpu("sum_of_squares", {"x", x});
-  const OperationScope scope;
+  const OperationScope scope("sum_of_squares");
   return cpu::sum_of_squares(x);
 }
 

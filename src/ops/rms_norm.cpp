@@ -23,7 +23,7 @@ void check_like_x(const char* name, const ConstTensorView& view, const ConstTens
 void rms_norm_forward(const RmsNormForward& args) {
   check_row_statistics(args.rstd, args.weight, args.x);
   check_like_x("y", args.y, args.x);
-  const OperationScope scope;
+  const OperationScope scope("rms_norm_forward");
   cpu::rms_norm_forward(args);
 }
 
@@ -34,7 +34,7 @@ void rms_norm_backward(const RmsNormBackward& args) {
   if (args.residual) {
     check_like_x("residual", args.residual, args.x);
   }
-  const OperationScope scope;
+  const OperationScope scope("rms_norm_backward");
   cpu::rms_norm_backward(args);
 }
 

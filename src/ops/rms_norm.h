@@ -24,9 +24,9 @@ void rms_norm_forward(const RmsNormForward& args);
 
 /// Gradient of rms_norm_forward with respect to its input; the weight is frozen.
 ///
-///     g[t, c]  = dy[t, c] * weight[c]
-///     dx[t, c] = residual[t, c] + rstd[t] * (g[t, c] - x[t, c] * rstd[t]^2 * mean_k(g[t, k] * x[t,
-///     k]))
+///     g[t, c]  = dy[t, c] * weight[c]          m[t] = mean_c(g[t, c] * x[t, c])
+///
+///     dx[t, c] = residual[t, c] + rstd[t] * (g[t, c] - x[t, c] * rstd[t]^2 * m[t])
 struct RmsNormBackward {
   TensorView dx;             ///< (T, C) f32 or bf16; may be dy or residual itself
   ConstTensorView dy;        ///< (T, C)

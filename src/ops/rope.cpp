@@ -13,7 +13,7 @@ void rope_table(const RopeTable& args) {
   expect("rope_table", cos, cos, DType::kF32, {T, half});
   expect("rope_table", {"sin", args.sin}, cos, DType::kF32, {T, half});
   expect("rope_table", {"frequencies", args.frequencies}, cos, DType::kF32, {half});
-  const OperationScope scope;
+  const OperationScope scope("rope_table");
   cpu::rope_table(args);
 }
 
@@ -30,7 +30,7 @@ void rope_apply(const RopeApply& args) {
   const Argument x{"x", args.x};
   expect("rope_apply", {"cos", args.cos}, x, DType::kF32, {args.x.dim(0), D / 2});
   expect("rope_apply", {"sin", args.sin}, x, DType::kF32, {args.x.dim(0), D / 2});
-  const OperationScope scope;
+  const OperationScope scope("rope_apply");
   cpu::rope_apply(args);
 }
 

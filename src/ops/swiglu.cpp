@@ -17,13 +17,13 @@ void check(const ConstTensorView& gate, std::initializer_list<Argument> others) 
 
 void swiglu_forward(const SwigluForward& args) {
   check(args.gate, {{"up", args.up}, {"y", args.y}});
-  const OperationScope scope;
+  const OperationScope scope("swiglu_forward");
   cpu::swiglu_forward(args);
 }
 
 void swiglu_backward(const SwigluBackward& args) {
   check(args.gate, {{"up", args.up}, {"dy", args.dy}, {"dgate", args.dgate}, {"dup", args.dup}});
-  const OperationScope scope;
+  const OperationScope scope("swiglu_backward");
   cpu::swiglu_backward(args);
 }
 

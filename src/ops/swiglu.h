@@ -13,8 +13,9 @@ struct SwigluForward {
 
 void swiglu_forward(const SwigluForward& args);
 
-///     dgate = dy * up * s * (1 + gate * (1 - s)),  s = 1 / (1 + exp(-gate))        dup = dy *
-///     silu(gate)
+///     s = 1 / (1 + exp(-gate))
+///
+///     dgate = dy * up * s * (1 + gate * (1 - s))          dup = dy * gate * s
 struct SwigluBackward {
   TensorView dgate;      ///< (T, F); may be gate itself
   TensorView dup;        ///< (T, F); may be up itself

@@ -42,8 +42,12 @@ Json describe_options(const TrainOptions& options) {
           {"beta1", options.beta1},
           {"beta2", options.beta2},
           {"epsilon", options.epsilon},
-          {"shuffle", options.shuffle == Shuffle::kNone ? "none" : "each-epoch"},
+          {"shuffle", options.shuffle == Shuffle::kNone ? "none" : "epoch"},
           {"seed", options.seed}};
+}
+
+std::string fingerprint_text(std::uint64_t fingerprint) {
+  return fmt::format("{:016x}", fingerprint);
 }
 
 void check_options(const nlohmann::json& saved,
@@ -79,7 +83,8 @@ void save_checkpoint(const CheckpointState& state,
       {{"first_moments", adapter.first_moments()}, {"second_moments", adapter.second_moments()}});
   const Json json{{"step", state.step},
                   {"cursor", state.cursor},
-                  {"data_fingerprint", fmt::format("{:016x}", state.data_fingerprint)},
+                  {"data_fingerprint", fingerprint_text(state.data_fingerprint)},
+                  {"model_fingerprint", fingerprint_text(state.model_fingerprint)},
                   {"options", describe_options(*state.options)}};
   write_file(directory / kStateFile, json.dump(2) + "\n");
 }
@@ -89,11 +94,16 @@ CheckpointPosition load_checkpoint(const CheckpointState& state, const fs::path&
   const nlohmann::json json = read_json(directory / kStateFile);
   try {
     check_options(json.at("options"), *state.options, file);
-    const std::string fingerprint = fmt::format("{:016x}", state.data_fingerprint);
-    if (json.at("data_fingerprint").get<std::string>() != fingerprint) {
+    if (json.at("data_fingerprint") != fingerprint_text(state.data_fingerprint)) {
       fail(ErrorCode::kBadInput,
            "checkpoint",
            "{} was made with other data: resume with the same --data and tokenizer",
+           file);
+    }
+    if (json.at("model_fingerprint") != fingerprint_text(state.model_fingerprint)) {
+      fail(ErrorCode::kBadInput,
+           "checkpoint",
+           "{} was made with another base model: resume with the same --model",
            file);
     }
     const CheckpointPosition position{.step = json.at("step").get<std::int64_t>(),

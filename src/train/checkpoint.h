@@ -15,6 +15,7 @@ struct CheckpointState {
   std::int64_t step = 0;    ///< optimiser steps done
   std::int64_t cursor = 0;  ///< samples consumed
   std::uint64_t data_fingerprint = 0;
+  std::uint64_t model_fingerprint = 0;
 };
 
 struct CheckpointPosition {
@@ -29,7 +30,8 @@ void save_checkpoint(const CheckpointState& state,
                      const std::string& base_model);
 
 /// Fills adapter and moments. Throws Error kBadInput, naming the first difference, where the
-/// checkpoint was made with other options or data: the result would not be that of one run.
+/// checkpoint was made with other options, data or base model: the result would not be that of one
+/// run.
 [[nodiscard]] CheckpointPosition load_checkpoint(const CheckpointState& state,
                                                  const std::filesystem::path& directory);
 

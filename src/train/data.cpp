@@ -136,6 +136,23 @@ Dataset Dataset::load(const DataOptions& options, const TextEncoder& encoder) {
   return result;
 }
 
+Dataset Dataset::random(std::int64_t samples, std::int64_t context, std::int64_t vocabulary) {
+  Dataset result;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(context));
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    for (std::int64_t i = 0; i < context; ++i) {
+      tokens[static_cast<std::size_t>(i)] =
+          static_cast<std::int32_t>(random_below(static_cast<std::uint64_t>(sample),
+                                                 static_cast<std::uint64_t>(i),
+                                                 static_cast<std::uint32_t>(vocabulary)));
+    }
+    ++result.summary_.documents;
+    result.add_runs(tokens, 0, context);
+  }
+  result.finish({.context = context});
+  return result;
+}
+
 void Dataset::add(const Document& document,
                   const DataOptions& options,
                   const TextEncoder& encoder) {

@@ -99,6 +99,11 @@ class Dataset {
   /// data set without samples, and what read_documents refuses; kIo where the system refuses.
   [[nodiscard]] static Dataset load(const DataOptions& options, const TextEncoder& encoder);
 
+  /// `samples` runs of `context` random tokens below `vocabulary`, for benchmarks.
+  [[nodiscard]] static Dataset random(std::int64_t samples,
+                                      std::int64_t context,
+                                      std::int64_t vocabulary);
+
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(records_.size()); }
 
   /// Sample `index` in the order of the files. Valid while the data set lives.

@@ -18,8 +18,11 @@ using Json = nlohmann::ordered_json;
   fail(ErrorCode::kIo, "metrics", "cannot write {}: {}", path, std::strerror(errno));
 }
 
+constexpr const char* kHeldOut = "held_out_nats";
+
 struct KeptLines {
   std::string text;
+  bool is_last_evaluated = false;
   std::int64_t tokens = 0;
   double seconds = 0;
 };
@@ -43,6 +46,7 @@ KeptLines kept_lines(const fs::path& path, std::int64_t steps_done) {
     const auto step = number_in<std::int64_t>(object, "step");
     if (step >= 1 && step <= steps_done) {
       kept.text.append(line).append(1, '\n');
+      kept.is_last_evaluated = object.contains(kHeldOut);
       kept.tokens += number_in<std::int64_t>(object, "tokens");
       kept.seconds += number_in<double>(object, "seconds");
     }
@@ -55,13 +59,33 @@ KeptLines kept_lines(const fs::path& path, std::int64_t steps_done) {
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t steps_done)
     : path_(path.string()), file_(nullptr, std::fclose) {
   const KeptLines kept = kept_lines(path, steps_done);
+  is_last_evaluated_ = kept.is_last_evaluated;
   tokens_ = kept.tokens;
   seconds_ = kept.seconds;
   write_file(path, kept.text);
-  file_.reset(std::fopen(path.c_str(), "a"));
+  open();
+}
+
+void MetricsFile::open() {
+  file_.reset(std::fopen(path_.c_str(), "a"));
   if (file_ == nullptr) {
     fail_to_write(path_);
   }
+}
+
+void MetricsFile::add_evaluation(double held_out_nats) {
+  std::ifstream file(path_);
+  std::string text;
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    text.append(last);
+    last = line + "\n";
+  }
+  Json object = Json::parse(last);
+  object[kHeldOut] = held_out_nats;
+  write_file(path_, text + object.dump() + "\n");
+  open();
+  is_last_evaluated_ = true;
 }
 
 void MetricsFile::append(const StepReport& report,
@@ -87,13 +111,14 @@ void MetricsFile::append(const StepReport& report,
   object["seconds"] = report.seconds;
   object["samples"] = report.samples;
   if (held_out_nats) {
-    object["held_out_nats"] = *held_out_nats;
+    object[kHeldOut] = *held_out_nats;
   }
   const std::string line = object.dump() + "\n";
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fflush(file_.get()) != 0) {
     fail_to_write(path_);
   }
+  is_last_evaluated_ = held_out_nats.has_value();
   tokens_ += report.tokens;
   seconds_ += report.seconds;
 }

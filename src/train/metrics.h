@@ -20,6 +20,12 @@ class MetricsFile {
   /// made again. Throws Error kIo where the system refuses.
   MetricsFile(const std::filesystem::path& path, std::int64_t steps_done);
 
+  /// Whether the last line says what the held-out loss was.
+  [[nodiscard]] bool is_last_evaluated() const { return is_last_evaluated_; }
+
+  /// Adds the held-out loss to the last line, which there is.
+  void add_evaluation(double held_out_nats);
+
   /// Sums over the lines of the file.
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
 
@@ -33,6 +39,9 @@ class MetricsFile {
  private:
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  void open();
+
+  bool is_last_evaluated_ = false;
   std::int64_t tokens_ = 0;
   double seconds_ = 0;
 };

@@ -26,6 +26,15 @@ bool would_fit(const ModelSource& source,
 
 }  // namespace
 
+bool can_keep_attention(const ModelSource& source,
+                        const TrainOptions& options,
+                        std::int64_t data_bytes,
+                        const Budgets& budgets) {
+  TrainOptions kept = options;
+  kept.keep_attention = true;
+  return would_fit(source, kept, data_bytes, budgets);
+}
+
 std::int64_t longest_context(const ModelSource& source,
                              const TrainOptions& options,
                              std::int64_t data_bytes,
@@ -33,6 +42,7 @@ std::int64_t longest_context(const ModelSource& source,
   const auto fits_pages = [&](std::int64_t pages) {
     TrainOptions tried = options;
     tried.context = pages * ops::kPageTokens;
+    tried.keep_attention = false;
     return would_fit(source, tried, data_bytes, budgets);
   };
   // No budget, no end: 2^24 tokens stand for "as long as you like".

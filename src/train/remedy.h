@@ -7,6 +7,12 @@
 
 namespace longtune {
 
+/// Whether the run fits with attention's outputs kept (TrainOptions::keep_attention).
+[[nodiscard]] bool can_keep_attention(const ModelSource& source,
+                                      const TrainOptions& options,
+                                      std::int64_t data_bytes,
+                                      const Budgets& budgets);
+
 /// The longest context, a multiple of 64, with which the run fits the budgets; 0 where none of at
 /// least 64 tokens does.
 [[nodiscard]] std::int64_t longest_context(const ModelSource& source,

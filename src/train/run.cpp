@@ -157,7 +157,11 @@ RunResult run_training(Trainer& trainer,
     }
     return nats;
   };
-  (void)evaluate();
+  if (!metrics.is_last_evaluated()) {
+    if (const std::optional<double> nats = evaluate()) {
+      metrics.add_evaluation(*nats);
+    }
+  }
   const std::int64_t steps = trainer.options().steps;
   while (trainer.steps_done() < steps && !stop) {
     const StepReport report = trainer.step();

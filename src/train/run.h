@@ -55,10 +55,10 @@ struct RunResult {
 /// Runs training to its end or until `stop` is set (polled between steps, and between the samples
 /// of an evaluation), writing metrics.jsonl (one object a step), checkpoints/step-N/ (complete or
 /// absent), and at the end the adapter in PEFT's format. A failing step leaves the last checkpoint
-/// and what metrics.jsonl holds. A run resumed after a step that is to be evaluated begins with
-/// that evaluation. One that is stopped before its first step saves nothing, as there is nothing to
-/// go on from. Refuses, kInvalidArgument, an output directory that holds another run's results
-/// unless it is resumed.
+/// and what metrics.jsonl holds. A run resumed after a step that was to be evaluated and
+/// was not begins with that evaluation. One that is stopped before its first step saves nothing, as
+/// there is nothing to go on from. Refuses, kInvalidArgument, an output directory that holds
+/// another run's results unless it is resumed.
 [[nodiscard]] RunResult run_training(Trainer& trainer,
                                      const RunOptions& run,
                                      RunObserver& observer,

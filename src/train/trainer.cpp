@@ -28,7 +28,8 @@ DecoderOptions decoder_options(const TrainOptions& options) {
           .context = options.context,
           .cell_tokens = whole ? options.context : options.segment,
           .kv_keep = whole ? KvKeep::kOneLayer : KvKeep::kAllLayers,
-          .lora = options.lora};
+          .lora = options.lora,
+          .keep_attention = options.keep_attention};
 }
 
 void require(bool holds, const char* option, const std::string& value, const std::string& rule) {
@@ -211,14 +212,19 @@ double Trainer::State::run_sample(const Sample& sample,
                             [](std::int32_t target) { return target == ops::kNoTarget; })) {
       break;
     }
-    const bool scored =
-        std::ranges::any_of(part, [](std::int32_t target) { return target != ops::kNoTarget; });
+    const std::int64_t scored =
+        std::ranges::count_if(part, [](std::int32_t target) { return target != ops::kNoTarget; });
     decoder.forward(sample.tokens.subspan(first, count), first, dropout_key);
-    if (!scored) {
-      flops += forward_flops(decoder.config(), &options.lora, count, first);
+    if (scored == 0) {
+      flops += forward_flops(decoder.config(), &options.lora, count, first, 0);
     } else if (pass == Pass::kTraining) {
       loss += sum(decoder.losses_and_gradients(part, grad_scale));
-      flops += training_flops(decoder.config(), options.lora, count, first);
+      flops += training_flops(decoder.config(),
+                              options.lora,
+                              {.tokens = count,
+                               .first_position = first,
+                               .scored = scored,
+                               .keep_attention = options.keep_attention});
     } else {
       loss += sum(decoder.losses(part));
     }
@@ -235,11 +241,11 @@ void Trainer::State::update(double lr, double grad_norm) {
               .v = adapter.second_moments(),
               .grad = adapter.gradients(),
               .grad_scale = static_cast<float>(scale),
-              .lr = static_cast<float>(lr),
-              .beta1 = static_cast<float>(options.beta1),
-              .beta2 = static_cast<float>(options.beta2),
-              .eps = static_cast<float>(options.epsilon),
-              .weight_decay = static_cast<float>(options.weight_decay),
+              .lr = lr,
+              .beta1 = options.beta1,
+              .beta2 = options.beta2,
+              .eps = options.epsilon,
+              .weight_decay = options.weight_decay,
               .step = steps_done + 1});
 }
 
@@ -332,7 +338,8 @@ void Trainer::save(const std::filesystem::path& directory, const std::string& ba
                    .options = &state_->options,
                    .step = state_->steps_done,
                    .cursor = state_->cursor,
-                   .data_fingerprint = state_->data->fingerprint()},
+                   .data_fingerprint = state_->data->fingerprint(),
+                   .model_fingerprint = state_->decoder.weights().fingerprint()},
                   directory,
                   base_model);
 }
@@ -341,7 +348,8 @@ void Trainer::restore(const std::filesystem::path& directory) {
   const CheckpointPosition position =
       load_checkpoint({.adapter = state_->decoder.adapter(),
                        .options = &state_->options,
-                       .data_fingerprint = state_->data->fingerprint()},
+                       .data_fingerprint = state_->data->fingerprint(),
+                       .model_fingerprint = state_->decoder.weights().fingerprint()},
                       directory);
   state_->steps_done = position.step;
   state_->cursor = position.cursor;

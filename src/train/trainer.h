@@ -18,7 +18,7 @@
 
 namespace longtune {
 
-/// What determines the result of a training run, besides model and data.
+/// What determines the result of a training run, besides model and data, and how it is computed.
 struct TrainOptions {
   ModelOptions model;
   LoraConfig lora;
@@ -36,7 +36,8 @@ struct TrainOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   Shuffle shuffle = Shuffle::kEachEpoch;
-  std::uint64_t seed = 0;  ///< of the adapter, the order of samples, and dropout
+  std::uint64_t seed = 0;       ///< of the adapter, the order of samples, and dropout
+  bool keep_attention = false;  ///< see DecoderOptions; costs memory, saves time, changes no bit
 };
 
 /// Throws Error kInvalidArgument, naming the option as the command line spells it.

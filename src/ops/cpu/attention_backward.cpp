@@ -1,6 +1,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numbers>
 
@@ -11,43 +12,92 @@
 namespace longtune::ops::cpu {
 namespace {
 
-// Detached history wants dq alone, so its pages are one more loop of each block of queries. Live
-// pages want dq, dk and dv from the same five products. Their tasks are pairs of a query unit i and
-// a key unit j; in round r run all pairs with i + j = r, so that no two tasks of a round touch the
-// same sums. Every dq then grows in the order of its keys and every dk and dv in the order of the
-// queries, from where the task before left it: neither threads nor the size of units matter.
+// A task is a unit: a run of query rows of one KV head that walks over all tiles it sees, its
+// gradient of the queries at hand throughout. Keys and values gather gradients from many units, and
+// must do so in an order that does not depend on threads: the units of a KV head form a line, those
+// with the longest history first, and for each page a unit waits until the one before it in the
+// line, if that sees the page at all, has added its part. Tasks are taken up in the order of the
+// line, so that whoever is waited for is at work already; neighbours in the line of tasks belong to
+// different KV heads, and follow each other over the pages, so that waiting is rare.
+//
+// Groups would mix with the pages of other units in no fixed order; they have sums of their own, to
+// which units add in the order of the line, and which are added to those of the pages at the end.
 
-// Pages of one key unit: each serves the queries that were gathered for the first.
-constexpr std::int64_t kUnitPages = 2;
+// Rows of a unit where no groups are listed: what is loaded of a page then serves the most.
+constexpr std::int64_t kUnitRows = 4 * kBlockRows;
 
-// The memory of one thread, sliced.
+// The places that units wait for each other.
+class Turns {
+ public:
+  explicit Turns(std::int64_t count) : last_(static_cast<std::size_t>(count)) {
+    for (auto& last : last_) {
+      last = -1;
+    }
+  }
+
+  // Returns when `unit` is done with `place`; at once where it is negative.
+  void wait_for(std::int64_t place, std::int64_t unit) {
+    std::atomic<std::int64_t>& last = last_[static_cast<std::size_t>(place)];
+    for (std::int64_t now = last.load(); unit >= 0 && now != unit; now = last.load()) {
+      last.wait(now);
+    }
+  }
+
+  void done(std::int64_t place, std::int64_t unit) {
+    std::atomic<std::int64_t>& last = last_[static_cast<std::size_t>(place)];
+    last = unit;
+    last.notify_all();
+  }
+
+ private:
+  std::vector<std::atomic<std::int64_t>> last_;
+};
+
+// What one call works on.
+struct Pass {
+  const AttentionBackward& args;
+  const AttentionTiles& tiles;
+  QuerySet set;
+  std::vector<QueryBlock> units;  // of the first KV head, in the order of the line
+  std::int64_t live_page = args.live_begin / kPageTokens;
+  Turns page_turns{set.kv.Hkv * (set.end_page() - live_page)};
+  Turns group_turns{set.kv.Hkv};
+};
+
+// The memory of one thread, sliced; pieces are 64 rows.
 struct Scratch {
-  float* rows;    // (64, padded D)
-  float* q;       // (padded D / 16, 64, 16)
-  float* dout;    // (padded D / 16, 64, 16)
-  float* q_t;     // (panels, D, 16)
-  float* dout_t;  // (panels, D, 16)
-  float* dq_t;    // (panels, D, 16)
-  float* lse;     // (64)
-  float* delta;   // (64)
-  float* wide;    // (pages, 2, 64, D)
-  float* dk;      // (pages, padded D / 16, 64, 16)
-  float* dv;      // (pages, padded D / 16, 64, 16)
+  std::int64_t piece_values;  // of the arrays over pieces
+  float* rows;                // (64, padded D)
+  float* q;                   // (pieces, padded D / 16, 64, 16)
+  float* dout;                // (pieces, padded D / 16, 64, 16)
+  float* q_t;                 // (pieces, 4, D, 16), a piece every piece_values
+  float* dout_t;              // (pieces, 4, D, 16), likewise
+  float* dq_t;                // (pieces, 4, D, 16), likewise
+  float* lse;                 // (pieces, 64)
+  float* delta;               // (pieces, 64)
+  float* wide;                // (2, 64, D)
+  float* dk;                  // (tiles, padded D / 16, 64, 16)
+  float* dv;                  // (tiles, padded D / 16, 64, 16)
 
-  explicit Scratch(std::int64_t D) {
+  static std::int64_t floats(std::int64_t D, std::int64_t pieces, std::int64_t tiles) {
     const std::int64_t tile = kBlockRows * padded_dimension(D);
+    return (3 + 5 * pieces + 2 * tiles) * tile + 2 * pieces * kBlockRows;
+  }
+
+  Scratch(std::int64_t D, std::int64_t pieces, std::int64_t tiles, float* memory)
+      : piece_values(kBlockRows * padded_dimension(D)), rows(memory) {
     static_assert(kBlockRows == kPageTokens);
-    rows = thread_scratch((6 + 4 * kUnitPages) * tile + 2 * kBlockRows);
+    const std::int64_t tile = piece_values;
     q = rows + tile;
-    dout = q + tile;
-    q_t = dout + tile;
-    dout_t = q_t + tile;
-    dq_t = dout_t + tile;
-    wide = dq_t + tile;
-    dk = wide + 2 * kUnitPages * tile;
-    dv = dk + kUnitPages * tile;
-    lse = dv + kUnitPages * tile;
-    delta = lse + kBlockRows;
+    dout = q + pieces * tile;
+    q_t = dout + pieces * tile;
+    dout_t = q_t + pieces * tile;
+    dq_t = dout_t + pieces * tile;
+    wide = dq_t + pieces * tile;
+    dk = wide + 2 * tile;
+    dv = dk + tiles * tile;
+    lse = dv + tiles * tile;
+    delta = lse + pieces * kBlockRows;
   }
 };
 
@@ -69,173 +119,254 @@ void join_row(const float* panels, std::int64_t D, float* row) {
   std::copy_n(panels + d * kBlockRows, D - d, row + d);
 }
 
-struct Pass {
-  const AttentionBackward& args;
-  const AttentionTiles& tiles;
-  QuerySet set;
-  std::int64_t width = padded_dimension(set.kv.D);
+void add_row(const float* panels, std::int64_t D, float* row) {
+  for (std::int64_t d = 0; d < D; ++d) {
+    row[d] += panels[d / kPanelRows * kPanelRows * kBlockRows + d % kPanelRows];
+  }
+}
 
-  enum class Want : std::uint8_t { kQueryGradients, kAllGradients };
+class Unit {
+ public:
+  // `number` in the line of its KV head.
+  Unit(Pass& pass, const QueryBlock& block, std::int64_t number, float* memory)
+      : pass_(pass),
+        args_(pass.args),
+        set_(pass.set),
+        block_(block),
+        number_(number),
+        groups_(pass.set, block),
+        width_(padded_dimension(set_.kv.D)),
+        scratch_(set_.kv.D, pieces_of(block.rows), tiles_of(set_), memory) {}
 
-  // Gathers the rows of x and lays them out as tiles need them: transposed, and in column panels
-  // where keys want gradients.
+  static std::int64_t scratch_floats(const QuerySet& set, std::int64_t rows) {
+    return Scratch::floats(set.kv.D, pieces_of(rows), tiles_of(set));
+  }
+
+  void run() const {
+    for (std::int64_t piece = 0; piece < pieces(); ++piece) {
+      load(piece);
+    }
+    const Selection& selection = set_.selection;
+    for (std::int64_t page = 0; page < selection.sinks_end(block_.page); ++page) {
+      visit_page(page);
+    }
+    for (std::int64_t page = selection.window_begin(block_.page); page <= block_.page; ++page) {
+      visit_page(page);
+    }
+    if (set_.has_groups()) {
+      visit_groups();
+    }
+    for (std::int64_t piece = 0; piece < pieces(); ++piece) {
+      store(piece);
+    }
+  }
+
+ private:
+  static std::int64_t pieces_of(std::int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+
+  // Tiles whose gradients are at hand together: all that a list may fill, or a page's.
+  static std::int64_t tiles_of(const QuerySet& set) {
+    const Selection& selection = set.selection;
+    return std::max<std::int64_t>(
+        1, (selection.capacity * selection.group_tokens + kTileKeys - 1) / kTileKeys);
+  }
+
+  [[nodiscard]] std::int64_t pieces() const { return pieces_of(block_.rows); }
+
+  [[nodiscard]] QueryBlock piece_block(std::int64_t piece) const {
+    return piece_of(block_, piece * kBlockRows, kBlockRows);
+  }
+
   void load_rows(const QueryBlock& block,
                  const ConstTensorView& x,
                  float factor,
-                 float* rows,
                  float* transposed,
-                 float* panels) const {
-    const std::int64_t D = set.kv.D;
-    const std::int64_t padded_rows = panels_of(block.rows) * kPanelRows;
-    gather_rows(set, block, x, rows);
-    for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
-      tiles.transpose(rows + row * width, width, D, factor, transposed + row * D);
-    }
-    if (panels != nullptr) {
-      for (std::int64_t row = 0; row < padded_rows; ++row) {
-        split_row(rows + row * width, width, panels + row * kPanelRows);
-      }
-    }
-  }
+                 float* panels) const;
+  void load(std::int64_t piece) const;
+  void store(std::int64_t piece) const;
+  [[nodiscard]] BackwardTile tile_of(std::int64_t piece) const;
+  void visit_page(std::int64_t page) const;
+  void visit_live_page(std::int64_t page) const;
+  void visit_groups() const;
+  [[nodiscard]] bool is_live(std::int64_t tile) const;
+  void add_groups(std::int64_t tile) const;
 
-  // Readies what the tiles need of a block of up to 64 rows. dq begins at zero with the history,
-  // and goes on from there with the live pages, which want all gradients.
-  void load_block(const QueryBlock& block, const Scratch& scratch, Want want) const {
-    const std::int64_t D = set.kv.D;
-    const std::int64_t padded_rows = panels_of(block.rows) * kPanelRows;
-    const float factor = args.scale * std::numbers::log2e_v<float>;
-    const bool all = want == Want::kAllGradients;
-    load_rows(block, args.q, factor, scratch.rows, scratch.q_t, all ? scratch.q : nullptr);
-    load_rows(block, args.dout, 1.0F, scratch.rows, scratch.dout_t, all ? scratch.dout : nullptr);
-    if (all) {
-      load_rows(block, args.dq_sum, 1.0F, scratch.rows, scratch.dq_t, nullptr);
-    } else {
-      std::fill_n(scratch.dq_t, padded_rows * D, 0.0F);
-    }
-    std::fill_n(scratch.lse, kBlockRows, kNoRow);
-    std::fill_n(scratch.delta, kBlockRows, 0.0F);
-    for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
-      scratch.lse[row] = args.lse.as<float>()[h * set.T + t] * std::numbers::log2e_v<float>;
-      scratch.delta[row] = args.delta.as<float>()[h * set.T + t];
-    });
-  }
-
-  [[nodiscard]] BackwardTile tile_of(const QueryBlock& block, const Scratch& scratch) const {
-    return {.q_t = scratch.q_t,
-            .dout_t = scratch.dout_t,
-            .lse = scratch.lse,
-            .delta = scratch.delta,
-            .dq_t = scratch.dq_t,
-            .D = set.kv.D,
-            .panels = panels_of(block.rows),
-            .scale = args.scale};
-  }
-
-  void store_dq(const QueryBlock& block, const Scratch& scratch) const {
-    const std::int64_t D = set.kv.D;
-    for (std::int64_t row = 0; row < block.rows; row += kPanelRows) {
-      tiles.untranspose(scratch.dq_t + row * D, D, scratch.rows + row * width, width);
-    }
-    for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
-      std::copy_n(scratch.rows + row * width, D, args.dq_sum.as<float>() + (t * set.Hq + h) * D);
-    });
-  }
-
-  // dq of one block from the pages before the live ones.
-  void history_block(const QueryBlock& block) const {
-    const Scratch scratch(set.kv.D);
-    load_block(block, scratch, Want::kQueryGradients);
-    BackwardTile tile = tile_of(block, scratch);
-    for (std::int64_t page = 0; page < args.live_begin / kPageTokens; ++page) {
-      tile.tile = load_tile(set, tiles, block.kv_head, page, scratch.wide);
-      tiles.backward(tile);
-    }
-    store_dq(block, scratch);
-  }
-
-  enum class Copy : std::uint8_t { kLoad, kStore };
-
-  // Between dk and dv of a live page's tokens and their scratch tiles.
-  void copy_gradients(std::int64_t kv_head,
-                      std::int64_t page,
-                      const KeyTile& tile,
-                      const Scratch& scratch,
-                      Copy copy) const;
-  void live_block(const QueryBlock& block,
-                  std::int64_t first_page,
-                  const std::vector<KeyTile>& pages,
-                  const Scratch& scratch) const;
-  void live_pair(const QueryBlock& unit, std::int64_t first_page) const;
+  Pass& pass_;
+  const AttentionBackward& args_;
+  const QuerySet& set_;
+  const QueryBlock& block_;
+  std::int64_t number_;
+  GroupTiles groups_;
+  std::int64_t width_;
+  Scratch scratch_;
 };
 
-void Pass::copy_gradients(std::int64_t kv_head,
-                          std::int64_t page,
-                          const KeyTile& tile,
-                          const Scratch& scratch,
-                          Copy copy) const {
-  const std::int64_t D = set.kv.D;
-  const std::int64_t slot = page % kUnitPages;
-  const std::int64_t token = page * kPageTokens - args.live_begin;
-  for (std::int64_t j = 0; j < tile.count; ++j) {
-    const std::int64_t row = ((token + j) * set.kv.Hkv + kv_head) * D;
-    const std::int64_t place = slot * kPageTokens * width + j * kPanelRows;
-    float* dk = args.dk.as<float>() + row;
-    float* dv = args.dv.as<float>() + row;
-    if (copy == Copy::kLoad) {
-      split_row(dk, D, scratch.dk + place);
-      split_row(dv, D, scratch.dv + place);
-    } else {
-      join_row(scratch.dk + place, D, dk);
-      join_row(scratch.dv + place, D, dv);
+// Gathers the rows of x and lays them out as tiles need them: transposed, and in column panels.
+void Unit::load_rows(const QueryBlock& block,
+                     const ConstTensorView& x,
+                     float factor,
+                     float* transposed,
+                     float* panels) const {
+  const std::int64_t D = set_.kv.D;
+  const std::int64_t padded_rows = panels_of(block.rows) * kPanelRows;
+  gather_rows(set_, block, x, scratch_.rows);
+  for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
+    pass_.tiles.transpose(scratch_.rows + row * width_, width_, D, factor, transposed + row * D);
+  }
+  for (std::int64_t row = 0; row < padded_rows; ++row) {
+    split_row(scratch_.rows + row * width_, width_, panels + row * kPanelRows);
+  }
+}
+
+void Unit::load(std::int64_t piece) const {
+  const QueryBlock block = piece_block(piece);
+  const std::int64_t at = piece * scratch_.piece_values;
+  const float factor = args_.scale * std::numbers::log2e_v<float>;
+  load_rows(block, args_.q, factor, scratch_.q_t + at, scratch_.q + at);
+  load_rows(block, args_.dout, 1.0F, scratch_.dout_t + at, scratch_.dout + at);
+  std::fill_n(scratch_.dq_t + at, scratch_.piece_values, 0.0F);
+  float* lse = scratch_.lse + piece * kBlockRows;
+  float* delta = scratch_.delta + piece * kBlockRows;
+  std::fill_n(lse, kBlockRows, kNoRow);
+  std::fill_n(delta, kBlockRows, 0.0F);
+  for_each_row(set_, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
+    lse[row] = args_.lse.as<float>()[h * set_.T + t] * std::numbers::log2e_v<float>;
+    delta[row] = args_.delta.as<float>()[h * set_.T + t];
+  });
+}
+
+void Unit::store(std::int64_t piece) const {
+  const std::int64_t D = set_.kv.D;
+  const QueryBlock block = piece_block(piece);
+  const float* dq_t = scratch_.dq_t + piece * scratch_.piece_values;
+  for (std::int64_t row = 0; row < block.rows; row += kPanelRows) {
+    pass_.tiles.untranspose(dq_t + row * D, D, scratch_.rows + row * width_, width_);
+  }
+  with_float_type(args_.dq.dtype, [&]<class Float>(Float*) {
+    for_each_row(set_, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
+      const float* from = scratch_.rows + row * width_;
+      auto* to = args_.dq.as<Float>() + (t * set_.Hq + h) * D;
+#pragma omp simd
+      for (std::int64_t d = 0; d < D; ++d) {
+        to[d] = Float(from[d]);
+      }
+    });
+  });
+}
+
+BackwardTile Unit::tile_of(std::int64_t piece) const {
+  const std::int64_t at = piece * scratch_.piece_values;
+  return {.q_t = scratch_.q_t + at,
+          .dout_t = scratch_.dout_t + at,
+          .lse = scratch_.lse + piece * kBlockRows,
+          .delta = scratch_.delta + piece * kBlockRows,
+          .dq_t = scratch_.dq_t + at,
+          .D = set_.kv.D,
+          .panels = panels_of(piece_block(piece).rows),
+          .scale = args_.scale,
+          .q = scratch_.q + at,
+          .dout = scratch_.dout + at};
+}
+
+void Unit::visit_page(std::int64_t page) const {
+  if (page >= pass_.live_page) {
+    visit_live_page(page);
+    return;
+  }
+  const KeyTile keys = load_tile(set_, pass_.tiles, block_.kv_head, page, scratch_.wide);
+  for (std::int64_t piece = 0; piece < pieces(); ++piece) {
+    BackwardTile tile = tile_of(piece);
+    tile.tile = keys;
+    pass_.tiles.backward(tile);
+  }
+}
+
+void Unit::visit_live_page(std::int64_t page) const {
+  const std::int64_t D = set_.kv.D;
+  const KeyTile keys = load_tile(set_, pass_.tiles, block_.kv_head, page, scratch_.wide);
+  const std::int64_t live_pages = set_.end_page() - pass_.live_page;
+  const std::int64_t place = block_.kv_head * live_pages + page - pass_.live_page;
+  const bool follows =
+      number_ > 0 &&
+      set_.selection.sees_page(pass_.units[static_cast<std::size_t>(number_ - 1)].page, page);
+  pass_.page_turns.wait_for(place, follows ? number_ - 1 : -1);
+  const auto row = [&](std::int64_t key) {
+    return ((page * kPageTokens - args_.live_begin + key) * set_.kv.Hkv + block_.kv_head) * D;
+  };
+  for (std::int64_t key = 0; key < keys.count; ++key) {
+    split_row(args_.dk.as<float>() + row(key), D, scratch_.dk + key * kPanelRows);
+    split_row(args_.dv.as<float>() + row(key), D, scratch_.dv + key * kPanelRows);
+  }
+  std::uint64_t seen[kBlockRows];
+  for (std::int64_t piece = 0; piece < pieces(); ++piece) {
+    BackwardTile tile = tile_of(piece);
+    tile.tile = keys;
+    tile.dk = scratch_.dk;
+    tile.dv = scratch_.dv;
+    if (page == block_.page) {
+      causal_bits(piece_block(piece), seen);
+      tile.seen = seen;
+    }
+    pass_.tiles.backward(tile);
+  }
+  for (std::int64_t key = 0; key < keys.count; ++key) {
+    join_row(scratch_.dk + key * kPanelRows, D, args_.dk.as<float>() + row(key));
+    join_row(scratch_.dv + key * kPanelRows, D, args_.dv.as<float>() + row(key));
+  }
+  pass_.page_turns.done(place, number_);
+}
+
+bool Unit::is_live(std::int64_t tile) const {
+  bool result = false;
+  groups_.for_each_group(
+      tile, [&](std::int64_t token, std::int64_t) { result |= token >= args_.live_begin; });
+  return result;
+}
+
+void Unit::visit_groups() const {
+  std::uint64_t seen[kBlockRows];
+  for (std::int64_t i = 0; i < groups_.count(); ++i) {
+    const KeyTile keys = groups_.load(pass_.tiles, i, scratch_.wide);
+    const bool live = is_live(i);
+    float* dk = scratch_.dk + i * scratch_.piece_values;
+    float* dv = scratch_.dv + i * scratch_.piece_values;
+    if (live) {
+      std::fill_n(dk, scratch_.piece_values, 0.0F);
+      std::fill_n(dv, scratch_.piece_values, 0.0F);
+    }
+    for (std::int64_t piece = 0; piece < pieces(); ++piece) {
+      groups_.bits(piece_block(piece), i, seen);
+      BackwardTile tile = tile_of(piece);
+      tile.tile = keys;
+      tile.seen = seen;
+      tile.dk = live ? dk : nullptr;
+      tile.dv = live ? dv : nullptr;
+      pass_.tiles.backward(tile);
     }
   }
+  pass_.group_turns.wait_for(block_.kv_head, number_ - 1);
+  for (std::int64_t i = 0; i < groups_.count(); ++i) {
+    if (is_live(i)) {
+      add_groups(i);
+    }
+  }
+  pass_.group_turns.done(block_.kv_head, number_);
 }
 
-void Pass::live_block(const QueryBlock& block,
-                      std::int64_t first_page,
-                      const std::vector<KeyTile>& pages,
-                      const Scratch& scratch) const {
-  std::uint64_t seen[kBlockRows];
-  causal_bits(set, block, seen);
-  load_block(block, scratch, Want::kAllGradients);
-  BackwardTile tile = tile_of(block, scratch);
-  tile.q = scratch.q;
-  tile.dout = scratch.dout;
-  std::int64_t page = first_page;
-  for (const KeyTile& keys : pages) {
-    const std::int64_t slot = page % kUnitPages;
-    tile.tile = keys;
-    tile.dk = scratch.dk + slot * kPageTokens * width;
-    tile.dv = scratch.dv + slot * kPageTokens * width;
-    tile.seen = page == block.page ? seen : nullptr;
-    tiles.backward(tile);
-    ++page;
-  }
-  store_dq(block, scratch);
-}
-
-void Pass::live_pair(const QueryBlock& unit, std::int64_t first_page) const {
-  const Scratch scratch(set.kv.D);
-  const std::int64_t end_page = std::min(first_page + kUnitPages, unit.page + 1);
-  std::vector<KeyTile> pages;
-  for (std::int64_t page = first_page; page < end_page; ++page) {
-    float* wide = scratch.wide + page % kUnitPages * 2 * kPageTokens * set.kv.D;
-    pages.push_back(load_tile(set, tiles, unit.kv_head, page, wide));
-    copy_gradients(unit.kv_head, page, pages.back(), scratch, Copy::kLoad);
-  }
-  for (std::int64_t row = 0; row < unit.rows; row += kBlockRows) {
-    QueryBlock block = unit;
-    block.first += row;
-    block.rows = std::min(kBlockRows, unit.rows - row);
-    live_block(block, first_page, pages, scratch);
-  }
-  for (std::int64_t page = first_page; page < end_page; ++page) {
-    copy_gradients(unit.kv_head,
-                   page,
-                   pages[static_cast<std::size_t>(page - first_page)],
-                   scratch,
-                   Copy::kStore);
-  }
+void Unit::add_groups(std::int64_t tile) const {
+  const std::int64_t D = set_.kv.D;
+  const float* dk = scratch_.dk + tile * scratch_.piece_values;
+  const float* dv = scratch_.dv + tile * scratch_.piece_values;
+  groups_.for_each_group(tile, [&](std::int64_t token, std::int64_t key) {
+    if (token < args_.live_begin) {
+      return;
+    }
+    for (std::int64_t i = 0; i < set_.selection.group_tokens; ++i) {
+      const std::int64_t row = ((token + i - args_.live_begin) * set_.kv.Hkv + block_.kv_head) * D;
+      add_row(dk + (key + i) * kPanelRows, D, args_.group_dk.as<float>() + row);
+      add_row(dv + (key + i) * kPanelRows, D, args_.group_dv.as<float>() + row);
+    }
+  });
 }
 
 template <class Float>
@@ -258,70 +389,6 @@ void make_delta(const AttentionBackward& args, const QuerySet& set) {
   }
 }
 
-template <class Float>
-void round_dq(const AttentionBackward& args) {
-  const auto* sums = args.dq_sum.as<float>();
-  auto* dq = args.dq.as<Float>();
-#pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < args.dq.elements(); ++i) {
-    dq[i] = Float(sums[i]);
-  }
-}
-
-void history_pass(const Pass& pass) {
-  std::vector<QueryBlock> blocks;
-  for (std::int64_t page = pass.set.first_page(); page < pass.set.end_page(); ++page) {
-    for (std::int64_t head = 0; head < pass.set.kv.Hkv; ++head) {
-      append_blocks(pass.set, head, page, kBlockRows, blocks);
-    }
-  }
-#pragma omp parallel for schedule(dynamic, 1)
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    pass.history_block(blocks[i]);
-  }
-}
-
-// The query units of a KV head: whole pages, since what a task loads then serves the most, or parts
-// of them where a round would have too few tasks for the threads.
-std::vector<QueryBlock> query_units(const QuerySet& set) {
-  const std::int64_t page_rows = kPageTokens * set.group();
-  std::vector<QueryBlock> units;
-  for (std::int64_t parts = 1; parts <= page_rows / kBlockRows; parts *= 2) {
-    const std::int64_t rows = round_up((page_rows + parts - 1) / parts, kBlockRows);
-    units.clear();
-    for (std::int64_t page = set.first_page(); page < set.end_page(); ++page) {
-      append_blocks(set, 0, page, rows, units);
-    }
-    const std::int64_t widest_round = static_cast<std::int64_t>(units.size() + 1) / 2 * set.kv.Hkv;
-    if (widest_round >= 2 * static_cast<std::int64_t>(omp_get_max_threads())) {
-      break;
-    }
-  }
-  return units;
-}
-
-void live_pass(const Pass& pass) {
-  const std::vector<QueryBlock> units = query_units(pass.set);
-  const std::int64_t Hkv = pass.set.kv.Hkv;
-  const auto queries = static_cast<std::int64_t>(units.size());
-  const std::int64_t first_page = pass.args.live_begin / kPageTokens;
-  const std::int64_t keys = (pass.set.end_page() - first_page + kUnitPages - 1) / kUnitPages;
-#pragma omp parallel
-  for (std::int64_t round = 0; round < queries + keys - 1; ++round) {
-    const std::int64_t first = std::max<std::int64_t>(0, round - keys + 1);
-    const std::int64_t end = std::min(queries, round + 1);
-#pragma omp for schedule(dynamic, 1)
-    for (std::int64_t task = 0; task < (end - first) * Hkv; ++task) {
-      QueryBlock unit = units[static_cast<std::size_t>(first + task / Hkv)];
-      unit.kv_head = task % Hkv;
-      const std::int64_t page = first_page + (round - first - task / Hkv) * kUnitPages;
-      if (page <= unit.page) {
-        pass.live_pair(unit, page);
-      }
-    }
-  }
-}
-
 void clear(const TensorView& sums) {
   auto* values = sums.as<float>();
 #pragma omp parallel for simd schedule(static)
@@ -330,21 +397,81 @@ void clear(const TensorView& sums) {
   }
 }
 
+void add(const TensorView& to, const TensorView& from) {
+  auto* sums = to.as<float>();
+  const auto* values = from.as<float>();
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < to.elements(); ++i) {
+    sums[i] += values[i];
+  }
+}
+
+// The units of the first KV head, those with the longest history first; smaller ones where there
+// would be too few for the threads.
+std::vector<QueryBlock> line_of_units(const QuerySet& set) {
+  const std::int64_t runs = set.head_runs() / set.kv.Hkv;
+  const auto units_of = [&](std::int64_t rows) {
+    std::vector<QueryBlock> units;
+    for (std::int64_t page = set.end_page() - 1; page >= set.first_page(); --page) {
+      for (std::int64_t run = 0; run < runs; ++run) {
+        append_blocks(set, run, page, rows, units);
+      }
+    }
+    return units;
+  };
+  if (set.has_groups()) {
+    return units_of(set.selection_rows());
+  }
+  const auto wanted = 2 * static_cast<std::int64_t>(omp_get_max_threads());
+  for (std::int64_t rows = kUnitRows; rows > kBlockRows; rows /= 2) {
+    std::vector<QueryBlock> units = units_of(rows);
+    if (static_cast<std::int64_t>(units.size()) * set.kv.Hkv >= wanted) {
+      return units;
+    }
+  }
+  return units_of(kBlockRows);
+}
+
+void run_units(Pass& pass) {
+  const std::int64_t Hkv = pass.set.kv.Hkv;
+  const std::int64_t tasks = static_cast<std::int64_t>(pass.units.size()) * Hkv;
+  std::atomic<std::int64_t> next = 0;
+  const ThreadScratch scratch(Unit::scratch_floats(pass.set, most_rows(pass.units)));
+#pragma omp parallel
+  for (std::int64_t task = next++; task < tasks; task = next++) {
+    const std::int64_t number = task / Hkv;
+    const std::int64_t kv_head = task % Hkv;
+    QueryBlock block = pass.units[static_cast<std::size_t>(number)];
+    block.kv_head = kv_head;
+    block.head += kv_head * (pass.set.Hq / Hkv);
+    Unit(pass, block, number, scratch.mine()).run();
+  }
+}
+
 }  // namespace
 
 void attention_backward(const AttentionBackward& args) {
-  const Pass pass{.args = args,
-                  .tiles = attention_tiles(selected_isa()),
-                  .set = {.kv = args.kv,
-                          .T = args.q.dim(0),
-                          .Hq = args.q.dim(1),
-                          .first_position = args.first_position}};
+  const QuerySet set{.kv = args.kv,
+                     .T = args.q.dim(0),
+                     .Hq = args.q.dim(1),
+                     .first_position = args.first_position,
+                     .selection = args.selection};
+  Pass pass{.args = args,
+            .tiles = attention_tiles(selected_isa()),
+            .set = set,
+            .units = line_of_units(set)};
   clear(args.dk);
   clear(args.dv);
-  with_float_type(args.q.dtype, [&]<class Float>(Float*) { make_delta<Float>(args, pass.set); });
-  history_pass(pass);
-  live_pass(pass);
-  with_float_type(args.q.dtype, [&]<class Float>(Float*) { round_dq<Float>(args); });
+  if (set.has_groups()) {
+    clear(args.group_dk);
+    clear(args.group_dv);
+  }
+  with_float_type(args.q.dtype, [&]<class Float>(Float*) { make_delta<Float>(args, set); });
+  run_units(pass);
+  if (set.has_groups()) {
+    add(args.dk, args.group_dk);
+    add(args.dv, args.group_dv);
+  }
 }
 
 }  // namespace longtune::ops::cpu

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/bytes.h"
 #include "ops/attention.h"
 #include "ops/cpu/attention_rows.h"
 
@@ -13,24 +14,33 @@ namespace {
 // Rows that share the widening of a page; their queries and sums stay in the second-level cache.
 constexpr std::int64_t kForwardRows = 128;
 
-// The memory of one thread, sliced.
+// The memory of one thread, sliced; rows are whole panels.
 struct Scratch {
-  float* rows;     // (128, padded D)
+  float* rows;     // (rows, padded D)
   float* q_t;      // (panels, D, 16)
   float* out_t;    // (panels, D, 16)
-  float* highest;  // (128)
-  float* sum;      // (128)
+  float* highest;  // (rows)
+  float* sum;      // (rows)
+  float* seen;     // (rows) 64-bit words
   float* wide;     // (2, 64, D)
 
-  explicit Scratch(std::int64_t D) {
+  static std::int64_t floats(std::int64_t D, std::int64_t count) {
     const std::int64_t width = padded_dimension(D);
-    rows = thread_scratch(kForwardRows * (3 * width + 2) + 2 * kPageTokens * width);
-    q_t = rows + kForwardRows * width;
-    out_t = q_t + kForwardRows * width;
-    highest = out_t + kForwardRows * width;
-    sum = highest + kForwardRows;
-    wide = sum + kForwardRows;
+    return panels_of(count) * kPanelRows * (3 * width + 4) + 2 * kPageTokens * width;
   }
+
+  Scratch(std::int64_t D, std::int64_t count, float* memory) : rows(memory) {
+    const std::int64_t width = padded_dimension(D);
+    const std::int64_t padded = panels_of(count) * kPanelRows;
+    q_t = rows + padded * width;
+    out_t = q_t + padded * width;
+    highest = out_t + padded * width;
+    sum = highest + padded;
+    seen = sum + padded;
+    wide = seen + 2 * padded;
+  }
+
+  [[nodiscard]] std::uint64_t* seen_words() const { return reinterpret_cast<std::uint64_t*>(seen); }
 };
 
 template <class Float>
@@ -54,55 +64,113 @@ void write_rows(const AttentionForward& args,
   });
 }
 
-void forward_block(const AttentionForward& args,
-                   const AttentionTiles& tiles,
-                   const QuerySet& set,
-                   const QueryBlock& block) {
-  const std::int64_t D = set.kv.D;
-  const std::int64_t width = padded_dimension(D);
-  const std::int64_t panels = panels_of(block.rows);
-  const Scratch scratch(D);
-  const float factor = args.scale * std::numbers::log2e_v<float>;
-  gather_rows(set, block, args.q, scratch.rows);
-  for (std::int64_t row = 0; row < panels * kPanelRows; row += kPanelRows) {
-    tiles.transpose(scratch.rows + row * width, width, D, factor, scratch.q_t + row * D);
+// One block of queries on its way over the tiles.
+class ForwardBlock {
+ public:
+  ForwardBlock(const AttentionForward& args,
+               const AttentionTiles& tiles,
+               const QuerySet& set,
+               const QueryBlock& block,
+               float* memory)
+      : args_(args),
+        tiles_(tiles),
+        set_(set),
+        block_(block),
+        scratch_(set.kv.D, block.rows, memory) {}
+
+  void run() const {
+    begin();
+    const Selection& selection = set_.selection;
+    for (std::int64_t page = 0; page < selection.sinks_end(block_.page); ++page) {
+      visit_page(page);
+    }
+    for (std::int64_t page = selection.window_begin(block_.page); page <= block_.page; ++page) {
+      visit_page(page);
+    }
+    const GroupTiles groups(set_, block_);
+    for (std::int64_t tile = 0; tile < groups.count(); ++tile) {
+      groups.bits(block_, tile, scratch_.seen_words());
+      visit(groups.load(tiles_, tile, scratch_.wide), scratch_.seen_words());
+    }
+    finish();
   }
-  std::fill_n(scratch.out_t, panels * kPanelRows * D, 0.0F);
-  std::fill_n(scratch.highest, panels * kPanelRows, kNoScore);
-  std::fill_n(scratch.sum, panels * kPanelRows, 0.0F);
-  std::uint64_t seen[kForwardRows];
-  causal_bits(set, block, seen);
-  for (std::int64_t page = 0; page <= block.page; ++page) {
-    const KeyTile tile = load_tile(set, tiles, block.kv_head, page, scratch.wide);
-    for (std::int64_t row = 0; row < panels * kPanelRows; row += kPanelRows) {
-      tiles.forward({.panel = {.q_t = scratch.q_t + row * D,
-                               .out_t = scratch.out_t + row * D,
-                               .highest = scratch.highest + row,
-                               .sum = scratch.sum + row},
-                     .tile = tile,
-                     .D = D,
-                     .seen = page == block.page ? seen + row : nullptr});
+
+ private:
+  [[nodiscard]] std::int64_t padded_rows() const { return panels_of(block_.rows) * kPanelRows; }
+
+  void begin() const {
+    const std::int64_t D = set_.kv.D;
+    const std::int64_t width = padded_dimension(D);
+    const float factor = args_.scale * std::numbers::log2e_v<float>;
+    gather_rows(set_, block_, args_.q, scratch_.rows);
+    for (std::int64_t row = 0; row < padded_rows(); row += kPanelRows) {
+      tiles_.transpose(scratch_.rows + row * width, width, D, factor, scratch_.q_t + row * D);
+    }
+    std::fill_n(scratch_.out_t, padded_rows() * D, 0.0F);
+    std::fill_n(scratch_.highest, padded_rows(), kNoScore);
+    std::fill_n(scratch_.sum, padded_rows(), 0.0F);
+  }
+
+  void visit_page(std::int64_t page) const {
+    const KeyTile tile = load_tile(set_, tiles_, block_.kv_head, page, scratch_.wide);
+    const bool is_own = page == block_.page;
+    if (is_own) {
+      causal_bits(block_, scratch_.seen_words());
+    }
+    visit(tile, is_own ? scratch_.seen_words() : nullptr);
+  }
+
+  void visit(const KeyTile& tile, const std::uint64_t* seen) const {
+    const std::int64_t D = set_.kv.D;
+    for (std::int64_t row = 0; row < padded_rows(); row += kPanelRows) {
+      tiles_.forward({.panel = {.q_t = scratch_.q_t + row * D,
+                                .out_t = scratch_.out_t + row * D,
+                                .highest = scratch_.highest + row,
+                                .sum = scratch_.sum + row},
+                      .tile = tile,
+                      .D = D,
+                      .seen = seen == nullptr ? nullptr : seen + row});
     }
   }
-  for (std::int64_t row = 0; row < panels * kPanelRows; row += kPanelRows) {
-    tiles.untranspose(scratch.out_t + row * D, D, scratch.rows + row * width, width);
+
+  void finish() const {
+    const std::int64_t D = set_.kv.D;
+    const std::int64_t width = padded_dimension(D);
+    for (std::int64_t row = 0; row < padded_rows(); row += kPanelRows) {
+      tiles_.untranspose(scratch_.out_t + row * D, D, scratch_.rows + row * width, width);
+    }
+    with_float_type(args_.out.dtype,
+                    [&]<class Float>(Float*) { write_rows<Float>(args_, set_, block_, scratch_); });
   }
-  with_float_type(args.out.dtype,
-                  [&]<class Float>(Float*) { write_rows<Float>(args, set, block, scratch); });
+
+  const AttentionForward& args_;
+  const AttentionTiles& tiles_;
+  const QuerySet& set_;
+  const QueryBlock& block_;
+  Scratch scratch_;
+};
+
+void append_all_blocks(const QuerySet& set, std::int64_t rows, std::vector<QueryBlock>& blocks) {
+  for (std::int64_t page = set.end_page() - 1; page >= set.first_page(); --page) {
+    for (std::int64_t run = 0; run < set.head_runs(); ++run) {
+      append_blocks(set, run, page, rows, blocks);
+    }
+  }
 }
 
 // Blocks of all heads, those with the longest history first so that threads end together; smaller
-// ones where there would be too few for the threads. No row's bits depend on that.
+// ones where there would be too few for the threads. No row's bits depend on that. Where groups are
+// listed, a block is one block of queries.
 std::vector<QueryBlock> forward_blocks(const QuerySet& set) {
   const std::size_t wanted = 2 * static_cast<std::size_t>(omp_get_max_threads());
   std::vector<QueryBlock> blocks;
+  if (set.has_groups()) {
+    append_all_blocks(set, set.selection_rows(), blocks);
+    return blocks;
+  }
   for (std::int64_t rows = kForwardRows; rows >= kPanelRows; rows /= 2) {
     blocks.clear();
-    for (std::int64_t page = set.end_page() - 1; page >= set.first_page(); --page) {
-      for (std::int64_t head = 0; head < set.kv.Hkv; ++head) {
-        append_blocks(set, head, page, rows, blocks);
-      }
-    }
+    append_all_blocks(set, rows, blocks);
     if (blocks.size() >= wanted) {
       break;
     }
@@ -116,12 +184,14 @@ void attention_forward(const AttentionForward& args) {
   const QuerySet set{.kv = args.kv,
                      .T = args.q.dim(0),
                      .Hq = args.q.dim(1),
-                     .first_position = args.first_position};
+                     .first_position = args.first_position,
+                     .selection = args.selection};
   const AttentionTiles& tiles = attention_tiles(selected_isa());
   const std::vector<QueryBlock> blocks = forward_blocks(set);
+  const ThreadScratch scratch(Scratch::floats(set.kv.D, most_rows(blocks)));
 #pragma omp parallel for schedule(dynamic, 1)
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    forward_block(args, tiles, set, blocks[i]);
+    ForwardBlock(args, tiles, set, blocks[i], scratch.mine()).run();
   }
 }
 

@@ -1,27 +1,36 @@
 #include "ops/cpu/attention_rows.h"
 
-#include <algorithm>
+#include <omp.h>
+
+#include "base/bytes.h"
 
 namespace longtune::ops::cpu {
 
-std::int64_t QuerySet::first_of(std::int64_t page) const {
-  return std::max(first_position, page * kPageTokens);
-}
-
-std::int64_t QuerySet::rows_of(std::int64_t page) const {
-  return (std::min(end(), (page + 1) * kPageTokens) - first_of(page)) * group();
-}
-
 void append_blocks(const QuerySet& set,
-                   std::int64_t kv_head,
+                   std::int64_t head_run,
                    std::int64_t page,
                    std::int64_t rows,
                    std::vector<QueryBlock>& blocks) {
-  const std::int64_t end = set.rows_of(page);
-  for (std::int64_t first = 0; first < end; first += rows) {
-    blocks.push_back(
-        {.kv_head = kv_head, .page = page, .first = first, .rows = std::min(rows, end - first)});
+  const std::int64_t heads = set.heads_together();
+  const std::int64_t base = page * kPageTokens;
+  const std::int64_t begin = std::max<std::int64_t>(0, set.first_position - base) * heads;
+  const std::int64_t end = std::min(kPageTokens, set.end() - base) * heads;
+  for (std::int64_t first = begin / rows * rows; first < end; first += rows) {
+    const std::int64_t from = std::max(first, begin);
+    blocks.push_back({.kv_head = head_run * heads / (set.Hq / set.kv.Hkv),
+                      .head = head_run * heads,
+                      .heads = heads,
+                      .page = page,
+                      .first = from,
+                      .rows = std::min(first + rows, end) - from});
   }
+}
+
+QueryBlock piece_of(const QueryBlock& block, std::int64_t first, std::int64_t rows) {
+  QueryBlock piece = block;
+  piece.first += first;
+  piece.rows = std::min(rows, block.rows - first);
+  return piece;
 }
 
 void gather_rows(const QuerySet& set,
@@ -47,13 +56,12 @@ void gather_rows(const QuerySet& set,
   });
 }
 
-void causal_bits(const QuerySet& set, const QueryBlock& block, std::uint64_t* seen) {
+void causal_bits(const QueryBlock& block, std::uint64_t* seen) {
   const std::int64_t base = block.page * kPageTokens;
   std::fill_n(seen, panels_of(block.rows) * kPanelRows, std::uint64_t{1});
-  for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t) {
-    const std::int64_t last = set.first_position + t - base;
-    seen[row] = ~std::uint64_t{0} >> (kPageTokens - 1 - last);
-  });
+  for (std::int64_t row = 0; row < block.rows; ++row) {
+    seen[row] = ~std::uint64_t{0} >> (kPageTokens - 1 - (block.position(row) - base));
+  }
 }
 
 KeyTile load_tile(const QuerySet& set,
@@ -75,15 +83,82 @@ KeyTile load_tile(const QuerySet& set,
   return {.keys = wide, .values = wide_values, .count = count};
 }
 
-float* thread_scratch(std::int64_t count) {
-  constexpr std::int64_t kAligned = 16;  // floats in 64 bytes
-  thread_local std::vector<float> memory;
-  const auto needed = static_cast<std::size_t>(count + kAligned);
-  if (memory.size() < needed) {
-    memory.resize(needed);
+GroupTiles::GroupTiles(const QuerySet& set, const QueryBlock& block)
+    : set_(set), kv_head_(block.kv_head), tokens_(set.selection.group_tokens) {
+  const Selection& selection = set.selection;
+  if (!set.has_groups()) {
+    return;
   }
-  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  return memory.data() + (64 - address % 64) % 64 / sizeof(float);
+  list_index_ = selection.lists == set.Hq ? block.head : block.kv_head;
+  const std::int64_t number =
+      block.position(0) / selection.block_queries - set.first_position / selection.block_queries;
+  const std::int64_t list = number * selection.lists + list_index_;
+  groups_ = selection.counts[list];
+  list_ = selection.groups + list * selection.capacity;
+}
+
+KeyTile GroupTiles::load(const AttentionTiles& tiles, std::int64_t tile, float* wide) const {
+  const KvPages& kv = set_.kv;
+  const std::int64_t size = tokens_ * kv.D;
+  float* wide_values = wide + kTileKeys * kv.D;
+  KeyTile result{.keys = wide, .values = wide_values};
+  for_each_group(tile, [&](std::int64_t token, std::int64_t key) {
+    const std::int64_t page = token / kPageTokens;
+    const std::int64_t skipped = token % kPageTokens * kv.D * size_of(kv.dtype);
+    const std::byte* keys = kv.keys(page, kv_head_) + skipped;
+    const std::byte* values = kv.values(page, kv_head_) + skipped;
+    if (kv.dtype == DType::kF32) {
+      std::copy_n(reinterpret_cast<const float*>(keys), size, wide + key * kv.D);
+      std::copy_n(reinterpret_cast<const float*>(values), size, wide_values + key * kv.D);
+    } else {
+      tiles.widen(reinterpret_cast<const std::uint16_t*>(keys), size, wide + key * kv.D);
+      tiles.widen(reinterpret_cast<const std::uint16_t*>(values), size, wide_values + key * kv.D);
+    }
+    result.count = key + tokens_;
+  });
+  return result;
+}
+
+void GroupTiles::bits(const QueryBlock& piece, std::int64_t tile, std::uint64_t* seen) const {
+  const Selection& selection = set_.selection;
+  const std::int64_t words = selection.words();
+  const std::uint64_t whole = ~std::uint64_t{0} >> (64 - tokens_);
+  std::fill_n(seen, panels_of(piece.rows) * kPanelRows, std::uint64_t{0});
+  for (std::int64_t row = 0; row < piece.rows; ++row) {
+    const std::int64_t t = piece.position(row) - set_.first_position;
+    const std::uint64_t* asked = selection.seen + (t * selection.lists + list_index_) * words;
+    for (std::int64_t i = 0; i < per_tile(); ++i) {
+      const std::int64_t group = tile * per_tile() + i;
+      if (group < groups_ && (asked[group / 64] >> (group % 64) & 1) != 0) {
+        seen[row] |= whole << (i * tokens_);
+      }
+    }
+  }
+}
+
+ThreadScratch::ThreadScratch(std::int64_t count) {
+  constexpr std::int64_t kLine = 16;  // floats in 64 bytes
+  // An odd number of lines: threads' memories do not crowd the same sets of a shared cache.
+  stride_ = (round_up(count, kLine) / kLine | 1) * kLine;
+  static thread_local std::vector<float> kept;
+  const auto needed = static_cast<std::size_t>(stride_ * omp_get_max_threads() + kLine);
+  if (kept.size() < needed) {
+    kept = std::vector<float>(needed);
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(kept.data());
+  memory_ = kept.data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+float* ThreadScratch::mine() const {
+  return memory_ + omp_get_thread_num() * stride_;
+}
+
+std::int64_t most_rows(const std::vector<QueryBlock>& blocks) {
+  std::int64_t most = 0;
+  for (const QueryBlock& block : blocks) {
+    most = std::max(most, block.rows);
+  }
+  return most;
 }
 
 }  // namespace longtune::ops::cpu

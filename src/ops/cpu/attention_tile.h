@@ -67,6 +67,17 @@ struct BackwardTile {
   const float* dout = nullptr;  ///< likewise
 };
 
+/// What the rows of one panel give to the keys of a tile.
+struct WeightTile {
+  const float* q_t = nullptr;   ///< (D, 16), scaled as in the forward pass
+  const float* lse = nullptr;   ///< (16) in units of ln 2; kNoRow for rows that do not count
+  const float* keys = nullptr;  ///< (count, D)
+  std::int64_t count = 0;
+  std::int64_t D = 0;
+  const std::uint64_t* seen = nullptr;  ///< (16), as in ForwardTile
+  float* sums = nullptr;                ///< (count, 16) a lane a row; added to
+};
+
 /// The log-sum-exp of a row that is only padding: its probabilities are zero.
 constexpr float kNoRow = 3.0e38F;
 
@@ -79,6 +90,7 @@ constexpr std::int64_t padded_dimension(std::int64_t D) {
 struct AttentionTiles {
   void (*forward)(const ForwardTile& tile);
   void (*backward)(const BackwardTile& tile);
+  void (*add_weights)(const WeightTile& tile);
   /// panel (D, 16) = factor * transpose of rows (16, D) with `stride` values between rows.
   void (*transpose)(
       const float* rows, std::int64_t stride, std::int64_t D, float factor, float* panel);

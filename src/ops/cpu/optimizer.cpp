@@ -6,7 +6,7 @@
 namespace longtune::ops::cpu {
 namespace {
 
-// Sixteen lanes break the dependency between additions; see rms_norm.cpp.
+// Sixteen lanes break the dependency between additions.
 double sum_of_squares(const float* x, std::int64_t n) {
   constexpr std::int64_t kLanes = 16;
   double lanes[kLanes] = {};

@@ -6,12 +6,16 @@
 namespace longtune::ops::ref {
 namespace {
 
-// Keys or values of every token of one KV head as doubles, (S, D).
+// Keys or values of every token of one KV head as doubles, (S, D); NaN where a page is null.
 template <class Stored>
 std::vector<double> gathered(const KvPages& kv, std::int64_t head, std::int64_t S, bool keys) {
   std::vector<double> result;
   for (std::int64_t j = 0; j < S; ++j) {
     const std::int64_t page = j / kPageTokens;
+    if (kv.pages[page] == nullptr) {
+      result.insert(result.end(), static_cast<std::size_t>(kv.D), NAN);
+      continue;
+    }
     const auto* tile =
         reinterpret_cast<const Stored*>(keys ? kv.keys(page, head) : kv.values(page, head));
     for (std::int64_t d = 0; d < kv.D; ++d) {
@@ -35,8 +39,51 @@ double dot(const Float* row, const double* other, std::int64_t D) {
   return sum;
 }
 
+// Whether query t of head h sees token j.
+struct Sight {
+  const Selection& selection;
+  const KvPages& kv;
+  std::int64_t Hq;
+  std::int64_t first_position;
+
+  [[nodiscard]] bool sees(std::int64_t h, std::int64_t t, std::int64_t j) const {
+    const std::int64_t position = first_position + t;
+    if (j > position) {
+      return false;
+    }
+    if (selection.sees_page(position / kPageTokens, j / kPageTokens)) {
+      return true;
+    }
+    return selection.capacity > 0 && is_listed(h, t, j / selection.group_tokens);
+  }
+
+  [[nodiscard]] bool is_listed(std::int64_t h, std::int64_t t, std::int64_t group) const {
+    const Selection& s = selection;
+    const std::int64_t block =
+        (first_position + t) / s.block_queries - first_position / s.block_queries;
+    const std::int64_t list = s.lists == Hq ? h : h / (Hq / kv.Hkv);
+    const std::int64_t at = block * s.lists + list;
+    for (std::int64_t i = 0; i < s.counts[at]; ++i) {
+      const std::uint64_t word = s.seen[(t * s.lists + list) * s.words() + i / 64];
+      if (s.groups[at * s.capacity + i] == group) {
+        return (word >> (i % 64) & 1) != 0;
+      }
+    }
+    return false;
+  }
+};
+
+template <class Args>
+Sight sight_of(const Args& args) {
+  return {.selection = args.selection,
+          .kv = args.kv,
+          .Hq = args.q.dim(1),
+          .first_position = args.first_position};
+}
+
 template <class Float>
 void forward(const AttentionForward& args) {
+  const Sight sight = sight_of(args);
   const auto T = args.q.dim(0);
   const auto Hq = args.q.dim(1);
   const auto D = args.q.dim(2);
@@ -50,7 +97,7 @@ void forward(const AttentionForward& args) {
       std::vector<double> scores;
       double highest = -INFINITY;
       for (std::int64_t j = 0; j < seen; ++j) {
-        scores.push_back(args.scale * dot(q, &keys[j * D], D));
+        scores.push_back(sight.sees(h, t, j) ? args.scale * dot(q, &keys[j * D], D) : -INFINITY);
         highest = std::max(highest, scores.back());
       }
       double sum = 0;
@@ -91,7 +138,11 @@ void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t,
   }
   args.delta.as<float>()[h * T + t] = static_cast<float>(delta);
   std::vector<double> dq(static_cast<std::size_t>(D));
+  const Sight sight = sight_of(args);
   for (std::int64_t j = 0; j < seen; ++j) {
+    if (!sight.sees(h, t, j)) {
+      continue;
+    }
     const double score = args.scale * dot(q, &head.keys[j * D], D);
     const double p = std::exp(score - args.lse.as<float>()[h * T + t]);
     const double ds = p * (dot(dout, &head.values[j * D], D) - delta);
@@ -102,7 +153,6 @@ void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t,
     }
   }
   for (std::int64_t d = 0; d < D; ++d) {
-    args.dq_sum.as<float>()[row + d] = static_cast<float>(dq[d]);
     args.dq.as<Float>()[row + d] = Float(static_cast<float>(dq[d]));
   }
 }
@@ -135,7 +185,34 @@ void backward(const AttentionBackward& args) {
   }
 }
 
+template <class Float>
+void column_sums(const AttentionColumnSums& args) {
+  const auto Hq = args.q.dim(1);
+  const auto D = args.q.dim(2);
+  const std::int64_t G = Hq / args.kv.Hkv;
+  const std::int64_t S = args.sums.dim(1);
+  for (std::int64_t kv_head = 0; kv_head < args.kv.Hkv; ++kv_head) {
+    const auto keys = gathered(args.kv, kv_head, S, true);
+    for (std::int64_t j = 0; j < S; ++j) {
+      double sum = 0;
+      const std::int64_t first = std::max(args.first_row, j - args.first_position);
+      for (std::int64_t t = first; t < args.end_row; ++t) {
+        for (std::int64_t h = kv_head * G; h < (kv_head + 1) * G; ++h) {
+          const auto* q = args.q.as<Float>() + (t * Hq + h) * D;
+          const double lse = args.lse.as<float>()[h * args.q.dim(0) + t];
+          sum += std::exp(args.scale * dot(q, &keys[j * D], D) - lse);
+        }
+      }
+      args.sums.as<float>()[kv_head * S + j] = static_cast<float>(sum / static_cast<double>(G));
+    }
+  }
+}
+
 }  // namespace
+
+void attention_column_sums(const AttentionColumnSums& args) {
+  with_float_type(args.q.dtype, [&]<class Float>(Float*) { column_sums<Float>(args); });
+}
 
 void attention_forward(const AttentionForward& args) {
   with_float_type(args.q.dtype, [&]<class Float>(Float*) { forward<Float>(args); });

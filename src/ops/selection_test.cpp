@@ -1,0 +1,371 @@
+#include "ops/selection.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "device/threads.h"
+#include "ops/attention.h"
+#include "ops/test_pages.h"
+#include "ops/test_values.h"
+
+namespace longtune::ops {
+namespace {
+
+struct Shape {
+  std::int64_t T = 1;
+  std::int64_t first_position = 0;
+  std::int64_t Hq = 1;
+  std::int64_t Hkv = 1;
+  std::int64_t D = 8;
+  std::int64_t live_begin = 0;
+  std::int64_t first_pages = 1;
+  std::int64_t last_pages = 1;
+  std::int64_t group_tokens = 16;
+  std::int64_t block_queries = 16;
+  std::int64_t capacity = 0;
+  bool per_query_head = false;
+  DType kv = DType::kF32;
+};
+
+std::string describe(const Shape& s) {
+  return fmt::format(
+      "T {} from {}, {} heads over {} of {}, live from {}, pages {} and {}, {} groups of {} for "
+      "blocks of {}{}, kv {}",
+      s.T,
+      s.first_position,
+      s.Hq,
+      s.Hkv,
+      s.D,
+      s.live_begin,
+      s.first_pages,
+      s.last_pages,
+      s.capacity,
+      s.group_tokens,
+      s.block_queries,
+      s.per_query_head ? " per query head" : "",
+      name_of(s.kv));
+}
+
+// Random lists of distinct groups from the pages that a block does not see otherwise, and random
+// bits.
+struct Lists {
+  std::vector<std::int32_t> groups, counts;
+  std::vector<std::uint64_t> seen;
+  Selection selection;
+
+  Lists(const Lists&) = delete;
+  Lists& operator=(const Lists&) = delete;
+  ~Lists() = default;
+
+  explicit Lists(const Shape& s) {
+    selection = {.first_pages = s.first_pages,
+                 .last_pages = s.last_pages,
+                 .group_tokens = s.group_tokens,
+                 .block_queries = s.block_queries,
+                 .capacity = s.capacity,
+                 .lists = s.per_query_head ? s.Hq : s.Hkv};
+    const std::int64_t blocks = selection.blocks(s.first_position, s.T);
+    groups.assign(static_cast<std::size_t>(blocks * selection.lists * s.capacity), -1);
+    for (std::int64_t i = 0; i < blocks * selection.lists; ++i) {
+      counts.push_back(static_cast<std::int32_t>(fill(s, i)));
+    }
+    for (std::int64_t i = 0; i < s.T * selection.lists * selection.words(); ++i) {
+      seen.push_back(random_bits(9, i));
+    }
+    selection.groups = groups.data();
+    selection.counts = counts.data();
+    selection.seen = seen.data();
+  }
+
+  // List i gets some of the groups it may hold, the last first.
+  std::int64_t fill(const Shape& s, std::int64_t i) {
+    const std::int64_t block = s.first_position / s.block_queries + i / selection.lists;
+    const std::int64_t page = block * s.block_queries / kPageTokens;
+    const std::int64_t per_page = kPageTokens / s.group_tokens;
+    const std::int64_t begin = selection.sinks_end(page) * per_page;
+    const std::int64_t end = selection.window_begin(page) * per_page;
+    std::int64_t count = 0;
+    for (std::int64_t group = end - 1; group >= begin && count < s.capacity; --group) {
+      if (random_bits(i, group) % 4 != 0) {
+        groups[i * s.capacity + count++] = static_cast<std::int32_t>(group);
+      }
+    }
+    return count;
+  }
+};
+
+template <class Float>
+struct Case {
+  Shape shape;
+  std::int64_t S;
+  Lists lists;
+  TestPages store;
+  std::vector<float> k, v;
+  std::vector<Float> q, dout, out, dq;
+  std::vector<float> lse, delta, dk, dv, group_dk, group_dv;
+
+  explicit Case(const Shape& s)
+      : shape(s),
+        S(s.first_position + s.T),
+        lists(s),
+        store({.tokens = S, .Hkv = s.Hkv, .D = s.D, .dtype = s.kv}),
+        k(random_values(S * s.Hkv * s.D, 1)),
+        v(random_values(S * s.Hkv * s.D, 2)),
+        q(rounded_to<Float>(random_values(s.T * s.Hq * s.D, 3))),
+        dout(rounded_to<Float>(random_values(s.T * s.Hq * s.D, 4))),
+        out(q.size()),
+        dq(q.size()),
+        lse(static_cast<std::size_t>(s.Hq * s.T)),
+        delta(lse.size()),
+        dk(static_cast<std::size_t>((S - s.live_begin) * s.Hkv * s.D)),
+        dv(dk.size()),
+        group_dk(dk.size()),
+        group_dv(dk.size()) {
+    append();
+  }
+
+  void append() {
+    kv_append({.kv = store.pages(),
+               .k = view(std::as_const(k), {S, shape.Hkv, shape.D}),
+               .v = view(std::as_const(v), {S, shape.Hkv, shape.D})});
+  }
+
+  AttentionForward forward() {
+    return {.out = view(out, {shape.T, shape.Hq, shape.D}),
+            .lse = view(lse, {shape.Hq, shape.T}),
+            .q = view(std::as_const(q), {shape.T, shape.Hq, shape.D}),
+            .kv = store.pages(),
+            .first_position = shape.first_position,
+            .scale = 0.5F,
+            .selection = lists.selection};
+  }
+
+  AttentionBackward backward() {
+    const std::int64_t live = S - shape.live_begin;
+    return {.dq = view(dq, {shape.T, shape.Hq, shape.D}),
+            .dk = view(dk, {live, shape.Hkv, shape.D}),
+            .dv = view(dv, {live, shape.Hkv, shape.D}),
+            .delta = view(delta, {shape.Hq, shape.T}),
+            .group_dk = view(group_dk, {live, shape.Hkv, shape.D}),
+            .group_dv = view(group_dv, {live, shape.Hkv, shape.D}),
+            .dout = view(std::as_const(dout), {shape.T, shape.Hq, shape.D}),
+            .out = view(std::as_const(out), {shape.T, shape.Hq, shape.D}),
+            .lse = view(std::as_const(lse), {shape.Hq, shape.T}),
+            .q = view(std::as_const(q), {shape.T, shape.Hq, shape.D}),
+            .kv = store.pages(),
+            .first_position = shape.first_position,
+            .live_begin = shape.live_begin,
+            .scale = 0.5F,
+            .selection = lists.selection};
+  }
+};
+
+// Windows alone; lists of one and of several tiles, in one word of bits and in two, of history, of
+// live tokens and of both; queries that begin and end inside a block; one query; a block that is a
+// page; groups of KV heads of 1, 3 and 4.
+std::vector<Shape> shapes() {
+  constexpr DType kB = DType::kBf16;
+  return {
+      {.T = 150, .first_position = 200, .Hq = 6, .Hkv = 2, .D = 16, .live_begin = 192},
+      {.T = 70, .first_position = 330, .Hq = 4, .Hkv = 2, .live_begin = 320, .last_pages = 0},
+      {.T = 100,
+       .first_position = 500,
+       .Hq = 3,
+       .Hkv = 1,
+       .D = 64,
+       .live_begin = 64,
+       .capacity = 8},
+      {.T = 130,
+       .first_position = 640,
+       .Hq = 4,
+       .Hkv = 1,
+       .D = 24,
+       .live_begin = 640,
+       .capacity = 64,
+       .kv = kB},
+      {.T = 300, .Hq = 4, .Hkv = 4, .D = 10, .capacity = 9},
+      {.T = 1,
+       .first_position = 700,
+       .Hq = 8,
+       .Hkv = 2,
+       .D = 32,
+       .live_begin = 640,
+       .capacity = 32},
+      {.T = 40,
+       .first_position = 900,
+       .Hq = 4,
+       .Hkv = 2,
+       .live_begin = 128,
+       .group_tokens = 8,
+       .capacity = 100},
+      {.T = 90,
+       .first_position = 450,
+       .Hq = 6,
+       .Hkv = 2,
+       .D = 16,
+       .live_begin = 256,
+       .capacity = 20,
+       .per_query_head = true},
+      {.T = 80,
+       .first_position = 600,
+       .Hq = 16,
+       .Hkv = 2,
+       .live_begin = 576,
+       .group_tokens = 64,
+       .block_queries = 64,
+       .capacity = 3},
+      {.T = 30,
+       .first_position = 600,
+       .Hq = 4,
+       .Hkv = 2,
+       .live_begin = 576,
+       .group_tokens = 32,
+       .block_queries = 4,
+       .capacity = 12},
+  };
+}
+
+template <class Float>
+class AttentionOverASelection : public testing::Test {};
+
+using Floats = testing::Types<float, BFloat16>;
+TYPED_TEST_SUITE(AttentionOverASelection, Floats);
+
+TYPED_TEST(AttentionOverASelection, AgreesWithTheReference) {
+  for (const Shape& shape : shapes()) {
+    Case<TypeParam> truth(shape);
+    ref::attention_forward(truth.forward());
+    ref::attention_backward(truth.backward());
+    with_each_isa([&] {
+      Case<TypeParam> fast(shape);
+      attention_forward(fast.forward());
+      expect_near(fast.out, truth.out, tolerance<TypeParam>(2e-6F), "out of " + describe(shape));
+      expect_near(fast.lse, truth.lse, 2e-6F, "lse of " + describe(shape));
+      fast.out = truth.out;
+      attention_backward(fast.backward());
+      expect_near(fast.dq, truth.dq, tolerance<TypeParam>(1e-5F), "dq of " + describe(shape));
+      expect_near(fast.dk, truth.dk, 2e-5F, "dk of " + describe(shape));
+      expect_near(fast.dv, truth.dv, 2e-5F, "dv of " + describe(shape));
+    });
+  }
+}
+
+TYPED_TEST(AttentionOverASelection, GivesTheSameBitsForAnyThreadCount) {
+  for (const Shape& shape : shapes()) {
+    use_threads(1);
+    Case<TypeParam> one(shape);
+    attention_forward(one.forward());
+    attention_backward(one.backward());
+    for (const int threads : {2, 3, 8}) {
+      use_threads(threads);
+      Case<TypeParam> many(shape);
+      attention_forward(many.forward());
+      attention_backward(many.backward());
+      EXPECT_EQ(widened(many.out), widened(one.out)) << describe(shape);
+      EXPECT_EQ(widened(many.dq), widened(one.dq)) << describe(shape);
+      EXPECT_EQ(many.dk, one.dk) << describe(shape);
+      EXPECT_EQ(many.dv, one.dv) << describe(shape);
+    }
+  }
+  use_threads(available_cores());
+}
+
+// All pages that are not seen anyway are listed, in groups: dense attention in another order.
+TYPED_TEST(AttentionOverASelection, OfEverythingIsDense) {
+  const Shape shape{
+      .T = 64, .first_position = 384, .Hq = 4, .Hkv = 2, .live_begin = 256, .capacity = 16};
+  Case<TypeParam> listed(shape);
+  listed.lists.seen.assign(listed.lists.seen.size(), ~std::uint64_t{0});
+  listed.lists.counts.assign(listed.lists.counts.size(), 16);
+  for (std::size_t i = 0; i < listed.lists.groups.size(); ++i) {
+    listed.lists.groups[i] = static_cast<std::int32_t>(4 + i % 16);  // pages 1 to 4 of 0 to 6
+  }
+  Case<TypeParam> dense(shape);
+  dense.lists.selection = {};
+  for (Case<TypeParam>* c : {&listed, &dense}) {
+    attention_forward(c->forward());
+    attention_backward(c->backward());
+  }
+  expect_near(listed.out, dense.out, tolerance<TypeParam>(2e-6F), "out");
+  expect_near(listed.dq, dense.dq, tolerance<TypeParam>(2e-5F), "dq");
+  expect_near(listed.dk, dense.dk, tolerance<TypeParam>(2e-5F), "dk");
+  expect_near(listed.dv, dense.dv, tolerance<TypeParam>(2e-5F), "dv");
+}
+
+TYPED_TEST(AttentionOverASelection, ARowHasTheSameBitsHoweverManyAreComputedWithIt) {
+  for (const Shape& shape : shapes()) {
+    Case<TypeParam> whole(shape);
+    attention_forward(whole.forward());
+    Case<TypeParam> parts(shape);
+    const Selection& all = whole.lists.selection;
+    for (std::int64_t t = 0; t < shape.T;) {
+      const std::int64_t count = std::min<std::int64_t>(1 + t % 19, shape.T - t);
+      auto args = parts.forward();
+      std::vector<float> lse(static_cast<std::size_t>(shape.Hq * count));
+      args.q = args.q.rows(t, count);
+      args.out = args.out.rows(t, count);
+      args.lse = view(lse, {shape.Hq, count});
+      args.first_position += t;
+      const std::int64_t skipped =
+          args.first_position / all.block_queries - shape.first_position / all.block_queries;
+      args.selection.groups += skipped * all.lists * all.capacity;
+      args.selection.counts += skipped * all.lists;
+      args.selection.seen += t * all.lists * all.words();
+      attention_forward(args);
+      t += count;
+    }
+    EXPECT_EQ(widened(parts.out), widened(whole.out)) << describe(shape);
+  }
+}
+
+// What later rows of a block open is appended to the list, and moves no bit of earlier rows.
+TEST(AttentionOverASelectionBits, DoNotDependOnWhatLaterRowsOpened) {
+  const Shape shape{
+      .T = 16, .first_position = 640, .Hq = 4, .Hkv = 1, .live_begin = 640, .capacity = 24};
+  Case<float> full(shape);
+  constexpr std::int64_t kEarly = 9;  // rows that know the first five groups alone
+  ASSERT_GT(full.lists.counts[0], 5);
+  for (std::int64_t t = 0; t < kEarly; ++t) {
+    full.lists.seen[t] &= 31;
+  }
+  Case<float> begun(shape);
+  std::ranges::copy(full.lists.seen, begun.lists.seen.begin());
+  begun.lists.counts[0] = 5;
+  attention_forward(full.forward());
+  attention_forward(begun.forward());
+  const std::size_t early = kEarly * 4 * 8;
+  EXPECT_EQ(std::vector(begun.out.begin(), begun.out.begin() + early),
+            std::vector(full.out.begin(), full.out.begin() + early));
+  EXPECT_NE(begun.out, full.out);
+}
+
+TEST(AttentionOverASelectionErrors, NameWhatDoesNotFit) {
+  const Shape shape{
+      .T = 16, .first_position = 640, .Hq = 4, .Hkv = 2, .live_begin = 640, .capacity = 24};
+  const auto error = [&](auto change) {
+    Case<float> c(shape);
+    change(c.lists);
+    return error_of(ErrorCode::kInvalidArgument, [&] { attention_forward(c.forward()); });
+  };
+  EXPECT_EQ(error([](Lists& l) { l.groups[0] = 3; }),
+            "[attention_forward] group 3 is not between the pages that its block sees anyway");
+  EXPECT_EQ(error([](Lists& l) { l.groups[0] = 36; }),
+            "[attention_forward] group 36 is not between the pages that its block sees anyway");
+  EXPECT_EQ(error([](Lists& l) { l.groups[0] = -1; }),
+            "[attention_forward] group -1 is not between the pages that its block sees anyway");
+  EXPECT_EQ(error([](Lists& l) { l.counts[1] = 25; }),
+            "[attention_forward] groups listed: 25 is more than there is room for");
+  EXPECT_EQ(error([](Lists& l) { l.selection.group_tokens = 12; }),
+            "[attention_forward] groups of 12 tokens: it must be 8, 16, 32 or 64");
+  EXPECT_EQ(error([](Lists& l) { l.selection.block_queries = 24; }),
+            "[attention_forward] blocks of 24 queries do not divide a page of 64");
+  EXPECT_EQ(error([](Lists& l) { l.selection.lists = 3; }),
+            "[attention_forward] lists a block: 3 is neither that of KV heads nor of query heads");
+}
+
+}  // namespace
+}  // namespace longtune::ops
