@@ -312,7 +312,11 @@ Outcome run_train(const std::vector<std::string>& arguments,
                   [&](double share) {
                     check_stop();
                     const auto line = fmt::format("loading weights: {:.0f} %", 100 * share);
-                    share < 1 ? progress.update(line) : progress.last(line);
+                    if (share < 1) {
+                      progress.update(line);
+                    } else {
+                      progress.last(line);
+                    }
                   });
   RunProgress observer(trainer, args, options.toml(), progress);
   const RunResult result = run_training(trainer, args.run, observer, signals.stop_requested());

@@ -13,10 +13,13 @@ namespace {
 std::atomic<bool> stop_flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
 
-extern "C" void note_stop(int /*signal*/) {
+extern "C" void note_stop(int signal) {
   constexpr std::string_view kMessage =
       "\nlongtune: stopping after this step; once more to stop at once\n";
   if (stop_flag.exchange(true)) {
+    if (signal == SIGHUP) {
+      return;  // a closing terminal sends several
+    }
     _exit(130);
   }
   const int interrupted = errno;

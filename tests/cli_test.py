@@ -518,6 +518,18 @@ class Training(CommandLine):
                 self.assertEqual(process.wait(timeout=60), 130)
             self.assertFalse((self.root / output).exists())
 
+    def test_a_closing_terminal_hangs_up_more_than_once(self):
+        arguments = [100_000 if word == 4 else word for word in self.train_arguments("hung-up", "--quiet")]
+        process = subprocess.Popen([LONGTUNE, *map(str, arguments)],
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+        while not (self.root / "hung-up/metrics.jsonl").exists() or \
+                not (self.root / "hung-up/metrics.jsonl").read_text():
+            time.sleep(0.001)
+        for _ in range(5):
+            process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertTrue(any((self.root / "hung-up/checkpoints").glob("step-*")))
+
     def test_killed_anywhere_and_resumed_ends_the_same(self):
         self.succeed(*self.many_steps("never-killed"))
         killed = 0

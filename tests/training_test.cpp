@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -202,6 +203,30 @@ TEST_F(Training, AnEvaluationThatIsStoppedIsMadeUpForAfterResuming) {
   EXPECT_EQ(held_out_in("stopped"), held_out_in("evaluated"));
   EXPECT_EQ(held_out_in("stopped"), whole);
   EXPECT_TRUE(evaluated("stopped", true, false).empty());  // nothing is left to do
+}
+
+TEST_F(Training, AResumedRunDoesWithoutItsMetrics) {
+  struct Evaluations : RunObserver {
+    int count = 0;
+
+    void on_evaluation(std::int64_t, double) override { ++count; }
+  } observer;
+
+  const std::atomic<bool> stop = false;
+  RunOptions run{.output = scratch_.path() / "bare", .eval_every = 6};
+  (void)run_training(*trainer(), run, observer, stop);
+  const fs::path metrics = run.output / "metrics.jsonl";
+  const std::string lines = test::read_text(metrics);
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 6);
+  EXPECT_EQ(observer.count, 1);
+  run.resume = true;
+  (void)run_training(*trainer(), run, observer, stop);
+  EXPECT_EQ(test::read_text(metrics), lines);
+  EXPECT_EQ(observer.count, 1);
+  fs::remove(metrics);
+  EXPECT_TRUE(run_training(*trainer(), run, observer, stop).finished);
+  EXPECT_EQ(observer.count, 2);
+  EXPECT_EQ(test::read_text(metrics), "");
 }
 
 TEST_F(Training, ThreadCountChangesNoBit) {

@@ -159,14 +159,14 @@ OperationScope::OperationScope(const char* name, double flops)
 }
 
 OperationScope::~OperationScope() {
-  if (Profile* profile = Profile::current()) {
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
-    profile->add(name_, taken.count(), flops_);
-  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
   Guards& all = guards();
   const std::lock_guard lock(all.mutex);
   if (--all.depth == 0) {
     all.apply();
+    if (Profile* profile = Profile::current()) {
+      profile->add(name_, taken.count(), flops_);
+    }
   }
 }
 

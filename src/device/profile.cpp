@@ -1,12 +1,13 @@
 #include "device/profile.h"
 
 #include <algorithm>
+#include <new>
 
 namespace longtune {
 namespace {
 
 Profile*& living() {
-  static Profile* profile = nullptr;
+  static thread_local Profile* profile = nullptr;
   return profile;
 }
 
@@ -24,10 +25,14 @@ Profile* Profile::current() {
   return living();
 }
 
-void Profile::add(std::string_view name, double seconds, double flops) {
+void Profile::add(std::string_view name, double seconds, double flops) noexcept {
   auto found = std::ranges::find(rows_, name, &OperationTotals::name);
   if (found == rows_.end()) {
-    found = rows_.insert(found, {.name = std::string(name)});
+    try {
+      found = rows_.insert(found, {.name = name});
+    } catch (const std::bad_alloc&) {
+      return;
+    }
   }
   ++found->calls;
   found->seconds += seconds;

@@ -39,7 +39,8 @@ class AtomicFile {
 /// A directory that appears under its name complete or not at all, in the same way. Where there is
 /// one of that name already, it is exchanged and the old one removed. On a file system that cannot
 /// exchange names the old one is renamed as a partial one first: a process that is killed just then
-/// leaves no directory under the name, but both complete under partial names.
+/// leaves no directory under the name, but both complete under partial names, which
+/// remove_partials removes like any other.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(const std::filesystem::path& path);

@@ -1,9 +1,11 @@
 #include "model/decoder.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
 #include "ops/linear.h"
@@ -42,6 +44,9 @@ Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena
     : config_(source.config()),
       options_(options),
       cell_capacity_(std::min(options.cell_tokens, options.context)),
+      attention_(options.keep_attention && options.use == ModelUse::kTraining
+                     ? LayerAttention::kKept
+                     : LayerAttention::kRecomputed),
       weights_(source, options.model.base, arena, plan),
       adapter_(make_adapter(config_, options, arena)),
       kv_({.L = config_.L,
@@ -72,14 +77,14 @@ void Decoder::take_buffers(Arena& arena) {
   if (training) {
     dx_ = arena.take("layer inputs", dtype, {T, C});
   }
-  if (options_.keep_attention) {
+  if (attention_ == LayerAttention::kKept) {
     kept_out_ = arena.take("attention outputs", dtype, {config_.L, T, config_.Hq * config_.D});
     kept_lse_ = arena.take("attention outputs", DType::kF32, {config_.L, config_.Hq, T});
   }
   // The head works between the layers' forward and backward passes, so the two share memory.
   {
     const Arena::Scope layers(arena);
-    activations_.emplace(config_, lora, dtype, T, arena);
+    activations_.emplace(config_, lora, dtype, T, attention_, arena);
     if (training) {
       gradients_.emplace(config_, lora, dtype, T, arena);
     }
@@ -99,6 +104,11 @@ void Decoder::load(const ModelSource& source, const std::function<void(double)>&
   rope_scale_ = rope.scale;
   copy_to_device(frequencies_, rope.frequencies.data(), frequencies_.bytes());
   weights_.load(source, progress);
+  fingerprint_ = weights_.fingerprint();
+  fingerprint_ = hash_bytes(fingerprint_, std::as_bytes(std::span(rope.frequencies)));
+  for (const float value : {rope.scale, config_.norm_eps}) {
+    fingerprint_ = random_bits(fingerprint_, std::bit_cast<std::uint32_t>(value));
+  }
 }
 
 TensorView Decoder::layer_input(std::int64_t layer, std::int64_t T) const {
@@ -125,7 +135,7 @@ LayerStep Decoder::step(std::int64_t layer) const {
 LayerActivations Decoder::activations(std::int64_t layer) const {
   const std::int64_t T = cell_.tokens;
   LayerActivations result = activations_->first(T);
-  if (kept_out_) {
+  if (attention_ == LayerAttention::kKept) {
     const std::int64_t Hq = config_.Hq;
     result.out = kept_out_.reshaped({config_.L * cell_capacity_, Hq, config_.D})
                      .rows(layer * cell_capacity_, T);
@@ -246,8 +256,7 @@ std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> t
   for (std::int64_t layer = config_.L - 1; layer >= 0; --layer) {
     const LayerStep at = step(layer);
     const LayerActivations kept = activations(layer);
-    const auto attention = kept_out_ ? LayerAttention::kKept : LayerAttention::kRecomputed;
-    layer_recompute(at, layer_input(layer), kept, attention);
+    layer_recompute(at, layer_input(layer), kept, attention_);
     layer_backward(at,
                    layer_input(layer),
                    dx,

@@ -63,7 +63,9 @@ class Decoder {
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
 
-  [[nodiscard]] const ModelWeights& weights() const { return weights_; }
+  /// A hash of the weights and of what else decides what the loaded model computes: a resumed run
+  /// checks that it has the same base model.
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_; }
 
   [[nodiscard]] Adapter* adapter() { return adapter_ ? &*adapter_ : nullptr; }
 
@@ -85,10 +87,12 @@ class Decoder {
   ModelConfig config_;
   DecoderOptions options_;
   std::int64_t cell_capacity_;
+  LayerAttention attention_;
   ModelWeights weights_;
   std::optional<Adapter> adapter_;
   KvStore kv_;
   float rope_scale_ = 1;
+  std::uint64_t fingerprint_ = 0;
 
   TensorView frequencies_;  ///< (D/2) f32
   TensorView cos_;          ///< (T, D/2) f32

@@ -34,6 +34,12 @@ struct LayerStep {
 /// Whether buffers are for reading only or for training as well.
 enum class ModelUse : std::uint8_t { kInference, kTraining };
 
+/// Where a recomputed layer has the output of its attention from.
+enum class LayerAttention : std::uint8_t {
+  kRecomputed,
+  kKept,  ///< activations.out and .lse hold what layer_forward wrote
+};
+
 /// What a layer computes between its input and its output, for one cell. Training keeps these from
 /// the recomputed forward to the backward pass; there is one set for all layers.
 struct LayerActivations {
@@ -46,8 +52,8 @@ struct LayerActivations {
   TensorView q;       ///< (T, Hq, D) rotated
   TensorView k;       ///< (T, Hkv, D) rotated
   TensorView v;       ///< (T, Hkv, D)
-  TensorView out;     ///< (T, Hq, D) attention
-  TensorView lse;     ///< (Hq, T) f32
+  TensorView out;     ///< (T, Hq, D) attention; not taken where it is kept for each layer
+  TensorView lse;     ///< (Hq, T) f32; likewise
   TensorView x2;      ///< (T, C) after attention and its residual
   TensorView h2;      ///< (T, C) after the MLP norm
   TensorView rstd2;   ///< (T)
@@ -57,8 +63,12 @@ struct LayerActivations {
   std::array<TensorView, kLinearKinds> u;  ///< (T, R) f32, of targeted layers
 
   /// Takes room for T tokens. `lora`: null without adapter.
-  LayerActivations(
-      const ModelConfig& model, const LoraConfig* lora, DType dtype, std::int64_t T, Arena& arena);
+  LayerActivations(const ModelConfig& model,
+                   const LoraConfig* lora,
+                   DType dtype,
+                   std::int64_t T,
+                   LayerAttention attention,
+                   Arena& arena);
 
   /// The same buffers for `T` tokens, at most as many as taken.
   [[nodiscard]] LayerActivations first(std::int64_t T) const;
@@ -88,12 +98,6 @@ void layer_forward(const LayerStep& step,
                    const ConstTensorView& x,
                    const TensorView& y,
                    const LayerActivations& activations);
-
-/// Where a recomputed layer has the output of its attention from.
-enum class LayerAttention : std::uint8_t {
-  kRecomputed,
-  kKept,  ///< activations.out and .lse hold what layer_forward wrote
-};
 
 /// Fills `activations` as layer_forward did, bit for bit, without the output.
 void layer_recompute(const LayerStep& step,

@@ -14,13 +14,19 @@ void shorten(TensorView& view, std::int64_t T, std::int64_t rows_per_token = 1) 
 
 // (heads, T) buffers hold fewer columns, so that rows stay contiguous.
 void shorten_columns(TensorView& view, std::int64_t T) {
-  view.shape[1] = T;
+  if (view) {
+    view.shape[1] = T;
+  }
 }
 
 }  // namespace
 
-LayerActivations::LayerActivations(
-    const ModelConfig& model, const LoraConfig* lora, DType dtype, std::int64_t T, Arena& arena) {
+LayerActivations::LayerActivations(const ModelConfig& model,
+                                   const LoraConfig* lora,
+                                   DType dtype,
+                                   std::int64_t T,
+                                   LayerAttention attention,
+                                   Arena& arena) {
   const auto [C, F, Hq, Hkv, D] = std::array{model.C, model.F, model.Hq, model.Hkv, model.D};
   h1 = arena.take(kPurpose, dtype, {T, C});
   rstd1 = arena.take(kPurpose, DType::kF32, {T});
@@ -35,8 +41,10 @@ LayerActivations::LayerActivations(
     rstd_k = arena.take(kPurpose, DType::kF32, {T * Hkv});
   }
   v = arena.take(kPurpose, dtype, {T, Hkv, D});
-  out = arena.take(kPurpose, dtype, {T, Hq, D});
-  lse = arena.take(kPurpose, DType::kF32, {Hq, T});
+  if (attention == LayerAttention::kRecomputed) {
+    out = arena.take(kPurpose, dtype, {T, Hq, D});
+    lse = arena.take(kPurpose, DType::kF32, {Hq, T});
+  }
   x2 = arena.take(kPurpose, dtype, {T, C});
   h2 = arena.take(kPurpose, dtype, {T, C});
   rstd2 = arena.take(kPurpose, DType::kF32, {T});

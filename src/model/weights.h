@@ -59,8 +59,7 @@ class ModelWeights {
   /// file and tensor, for values that cannot be quantised.
   void load(const ModelSource& source, const std::function<void(double)>& progress);
 
-  /// A hash of names, formats and values as the source has them, once loaded: a resumed run checks
-  /// that it has the same base model.
+  /// A hash of names, formats and values as the source has them, once loaded.
   [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_; }
 
   [[nodiscard]] const WeightView& embedding() const { return embedding_; }  ///< (V, C)

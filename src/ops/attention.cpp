@@ -1,6 +1,9 @@
 #include "ops/attention.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "device/arena.h"
@@ -11,7 +14,7 @@ namespace {
 
 struct Queries {
   const char* where;
-  const ConstTensorView& q;
+  ConstTensorView q;
   const KvPages& kv;
   std::int64_t first_position;
 };
@@ -62,12 +65,46 @@ void check_queries(const Queries& queries) {
   }
 }
 
+[[noreturn]] void refuse_selection(const Queries& queries, const std::string& what) {
+  fail(ErrorCode::kInvalidArgument, queries.where, "{}", what);
+}
+
+// The groups listed for one block of queries.
+void check_list(const Queries& queries, const Selection& selection, std::int64_t index) {
+  const std::int64_t block =
+      queries.first_position / selection.block_queries + index / selection.lists;
+  const std::int64_t own_page = block * selection.block_queries / kPageTokens;
+  const std::int64_t count = selection.counts[index];
+  if (count < 0 || count > selection.capacity) {
+    refuse_selection(
+        queries, fmt::format("a list of {} groups with room for {}", count, selection.capacity));
+  }
+  const std::span list(selection.groups + index * selection.capacity,
+                       static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::int64_t page = std::int64_t{list[i]} * selection.group_tokens / kPageTokens;
+    if (list[i] < 0 || page >= own_page || selection.sees_page(own_page, page)) {
+      refuse_selection(
+          queries,
+          fmt::format("group {} is not between the pages that queries in page {} see anyway",
+                      list[i],
+                      own_page));
+    }
+    if (std::ranges::find(list.first(i), list[i]) !=
+        list.begin() + static_cast<std::ptrdiff_t>(i)) {
+      refuse_selection(queries, fmt::format("group {} is listed twice", list[i]));
+    }
+  }
+}
+
 void check_selection(const Queries& queries, const Selection& selection) {
-  const auto refuse = [&](const char* what, std::int64_t value, const char* rule) {
-    fail(ErrorCode::kInvalidArgument, queries.where, "{} {} {}", what, value, rule);
-  };
-  if (selection.first_pages < 0 || selection.last_pages < 0) {
-    refuse("pages seen", std::min(selection.first_pages, selection.last_pages), "are negative");
+  if (selection.first_pages < 0 || selection.last_pages < 0 || selection.capacity < 0) {
+    refuse_selection(
+        queries,
+        fmt::format("{} first pages, {} last pages and {} groups: none may be negative",
+                    selection.first_pages,
+                    selection.last_pages,
+                    selection.capacity));
   }
   if (selection.capacity == 0) {
     return;
@@ -76,29 +113,28 @@ void check_selection(const Queries& queries, const Selection& selection) {
   const std::int64_t block = selection.block_queries;
   const std::int64_t Hq = queries.q.dim(1);
   if (tokens != 8 && tokens != 16 && tokens != 32 && tokens != kPageTokens) {
-    refuse("groups of", tokens, "tokens: it must be 8, 16, 32 or 64");
+    refuse_selection(queries,
+                     fmt::format("groups of {} tokens: it must be 8, 16, 32 or 64", tokens));
   }
   if (block <= 0 || kPageTokens % block != 0) {
-    refuse("blocks of", block, "queries do not divide a page of 64");
+    refuse_selection(queries,
+                     fmt::format("blocks of {} queries do not divide a page of 64", block));
   }
-  if (selection.capacity < 0 || (selection.lists != Hq && selection.lists != queries.kv.Hkv)) {
-    refuse("lists a block:", selection.lists, "is neither that of KV heads nor of query heads");
+  if (selection.lists != Hq && selection.lists != queries.kv.Hkv) {
+    refuse_selection(queries,
+                     fmt::format("{} lists a block, neither {} (KV heads) nor {} (query heads)",
+                                 selection.lists,
+                                 queries.kv.Hkv,
+                                 Hq));
   }
-  const std::int64_t blocks = selection.blocks(queries.first_position, queries.q.dim(0));
-  for (std::int64_t i = 0; i < blocks * selection.lists; ++i) {
-    const std::int64_t first = queries.first_position / block + i / selection.lists;
-    const std::int64_t own_page = first * block / kPageTokens;
-    const std::int64_t count = selection.counts[i];
-    if (count < 0 || count > selection.capacity) {
-      refuse("groups listed:", count, "is more than there is room for");
-    }
-    for (std::int64_t k = 0; k < count; ++k) {
-      const std::int64_t group = selection.groups[i * selection.capacity + k];
-      const std::int64_t page = group * tokens / kPageTokens;
-      if (group < 0 || page >= own_page || selection.sees_page(own_page, page)) {
-        refuse("group", group, "is not between the pages that its block sees anyway");
-      }
-    }
+  const std::int64_t lists =
+      selection.blocks(queries.first_position, queries.q.dim(0)) * selection.lists;
+  if (lists > 0 &&
+      (selection.groups == nullptr || selection.counts == nullptr || selection.seen == nullptr)) {
+    refuse_selection(queries, "a selection of groups without its lists");
+  }
+  for (std::int64_t i = 0; i < lists; ++i) {
+    check_list(queries, selection, i);
   }
 }
 
@@ -202,7 +238,11 @@ void attention_column_sums(const AttentionColumnSums& args) {
          args.end_row,
          args.q.dim(0));
   }
-  const OperationScope scope("attention_column_sums", product_flops(queries, {}, 0));
+  const Queries counted{queries.where,
+                        args.q.rows(args.first_row, args.end_row - args.first_row),
+                        args.kv,
+                        args.first_position + args.first_row};
+  const OperationScope scope("attention_column_sums", product_flops(counted, {}, 0));
   cpu::attention_column_sums(args);
 }
 

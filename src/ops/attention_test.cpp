@@ -345,6 +345,13 @@ TEST(AttentionErrors, NameWhatDoesNotFit) {
             "(7, 2, 8)");
 }
 
+TEST(AttentionErrors, NameRowsThatColumnSumsCannotCount) {
+  Case<float> c({.T = 2, .first_position = 5, .Hq = 4, .Hkv = 2, .D = 8});
+  EXPECT_EQ(
+      error_of(ErrorCode::kInvalidArgument, [&] { attention_column_sums(c.column_sums(1, 3)); }),
+      "[attention_column_sums] rows [1, 3) are not among the 2 queries");
+}
+
 TEST(AttentionErrors, NameHeadDimensionsWithoutAKernel) {
   Case<float> c({.T = 1, .D = 7});
   EXPECT_EQ(error_of(ErrorCode::kUnsupported, [&] { attention_forward(c.forward()); }),

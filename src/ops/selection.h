@@ -24,10 +24,11 @@ struct Selection {
 
   std::int64_t group_tokens =
       16;  ///< of a group: 8, 16, 32 or 64; group i begins at token i times that
-  std::int64_t block_queries = 16;       ///< a divisor of 64
-  std::int64_t capacity = 0;             ///< groups that there is room for in a list; 0: no groups
-  std::int64_t lists = 0;                ///< of a block: Hkv or Hq
-  const std::int32_t* groups = nullptr;  ///< (blocks, lists, capacity), in pages not seen otherwise
+  std::int64_t block_queries = 16;  ///< a divisor of 64
+  std::int64_t capacity = 0;        ///< groups that there is room for in a list; 0: no groups
+  std::int64_t lists = 0;           ///< of a block: Hkv or Hq
+  const std::int32_t* groups =
+      nullptr;  ///< (blocks, lists, capacity), distinct, in pages not seen otherwise
   const std::int32_t* counts = nullptr;  ///< (blocks, lists): how many groups of a list are used
   const std::uint64_t* seen = nullptr;   ///< (T, lists, words()): bit i: the query sees group i
 

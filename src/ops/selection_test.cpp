@@ -322,6 +322,28 @@ TYPED_TEST(AttentionOverASelection, ARowHasTheSameBitsHoweverManyAreComputedWith
   }
 }
 
+TEST(AttentionOverASelectionPages, MayBeNullWhereNoQuerySeesThem) {
+  const Shape shape{.T = 40, .first_position = 400, .Hq = 2, .Hkv = 1, .live_begin = 384};
+  Case<float> c(shape);
+  attention_forward(c.forward());
+  attention_backward(c.backward());
+  const std::vector<float> out = c.out;
+  const std::vector<float> dq = c.dq;
+  const KvPages all = c.store.pages();
+  std::vector<std::byte*> table(all.pages, all.pages + 7);
+  for (const int page : {1, 2, 3, 4}) {  // the first and the last are seen, and page 6 itself
+    table[static_cast<std::size_t>(page)] = nullptr;
+  }
+  auto forward = c.forward();
+  auto backward = c.backward();
+  forward.kv.pages = table.data();
+  backward.kv.pages = table.data();
+  attention_forward(forward);
+  attention_backward(backward);
+  EXPECT_EQ(c.out, out);
+  EXPECT_EQ(c.dq, dq);
+}
+
 // What later rows of a block open is appended to the list, and moves no bit of earlier rows.
 TEST(AttentionOverASelectionBits, DoNotDependOnWhatLaterRowsOpened) {
   const Shape shape{
@@ -351,20 +373,27 @@ TEST(AttentionOverASelectionErrors, NameWhatDoesNotFit) {
     change(c.lists);
     return error_of(ErrorCode::kInvalidArgument, [&] { attention_forward(c.forward()); });
   };
-  EXPECT_EQ(error([](Lists& l) { l.groups[0] = 3; }),
-            "[attention_forward] group 3 is not between the pages that its block sees anyway");
-  EXPECT_EQ(error([](Lists& l) { l.groups[0] = 36; }),
-            "[attention_forward] group 36 is not between the pages that its block sees anyway");
-  EXPECT_EQ(error([](Lists& l) { l.groups[0] = -1; }),
-            "[attention_forward] group -1 is not between the pages that its block sees anyway");
+  const std::string outside = " is not between the pages that queries in page 10 see anyway";
+  const std::string where = "[attention_forward] ";
+  EXPECT_EQ(error([](Lists& l) { l.groups[0] = 3; }), where + "group 3" + outside);
+  EXPECT_EQ(error([](Lists& l) { l.groups[0] = 36; }), where + "group 36" + outside);
+  EXPECT_EQ(error([](Lists& l) { l.groups[0] = -1; }), where + "group -1" + outside);
+  EXPECT_EQ(error([](Lists& l) { l.groups[1] = l.groups[0]; }),
+            where + fmt::format("group {} is listed twice", Case<float>(shape).lists.groups[0]));
   EXPECT_EQ(error([](Lists& l) { l.counts[1] = 25; }),
-            "[attention_forward] groups listed: 25 is more than there is room for");
+            where + "a list of 25 groups with room for 24");
+  EXPECT_EQ(error([](Lists& l) { l.counts[1] = -1; }),
+            where + "a list of -1 groups with room for 24");
   EXPECT_EQ(error([](Lists& l) { l.selection.group_tokens = 12; }),
-            "[attention_forward] groups of 12 tokens: it must be 8, 16, 32 or 64");
+            where + "groups of 12 tokens: it must be 8, 16, 32 or 64");
   EXPECT_EQ(error([](Lists& l) { l.selection.block_queries = 24; }),
-            "[attention_forward] blocks of 24 queries do not divide a page of 64");
+            where + "blocks of 24 queries do not divide a page of 64");
   EXPECT_EQ(error([](Lists& l) { l.selection.lists = 3; }),
-            "[attention_forward] lists a block: 3 is neither that of KV heads nor of query heads");
+            where + "3 lists a block, neither 2 (KV heads) nor 4 (query heads)");
+  EXPECT_EQ(error([](Lists& l) { l.selection.capacity = -1; }),
+            where + "1 first pages, 1 last pages and -1 groups: none may be negative");
+  EXPECT_EQ(error([](Lists& l) { l.selection.seen = nullptr; }),
+            where + "a selection of groups without its lists");
 }
 
 }  // namespace

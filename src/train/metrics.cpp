@@ -22,6 +22,7 @@ constexpr const char* kHeldOut = "held_out_nats";
 
 struct KeptLines {
   std::string text;
+  std::int64_t last_step = 0;
   bool is_last_evaluated = false;
   std::int64_t tokens = 0;
   double seconds = 0;
@@ -36,8 +37,15 @@ T number_in(const Json& object, const char* name) {
 
 // The lines of steps up to `steps_done`; a last line that a kill cut off is left out too.
 KeptLines kept_lines(const fs::path& path, std::int64_t steps_done) {
-  std::ifstream file(path);
   KeptLines kept;
+  std::error_code ignored;  // as for a file that is not there
+  if (!fs::exists(path, ignored)) {
+    return kept;
+  }
+  std::ifstream file(path);
+  if (!file) {
+    fail(ErrorCode::kIo, "metrics", "cannot read {}: {}", path.string(), std::strerror(errno));
+  }
   for (std::string line; std::getline(file, line);) {
     const Json object = Json::parse(line, nullptr, false);
     if (!object.is_object()) {
@@ -46,10 +54,14 @@ KeptLines kept_lines(const fs::path& path, std::int64_t steps_done) {
     const auto step = number_in<std::int64_t>(object, "step");
     if (step >= 1 && step <= steps_done) {
       kept.text.append(line).append(1, '\n');
+      kept.last_step = step;
       kept.is_last_evaluated = object.contains(kHeldOut);
       kept.tokens += number_in<std::int64_t>(object, "tokens");
       kept.seconds += number_in<double>(object, "seconds");
     }
+  }
+  if (file.bad()) {
+    fail(ErrorCode::kIo, "metrics", "cannot read all of {}", path.string());
   }
   return kept;
 }
@@ -59,39 +71,37 @@ KeptLines kept_lines(const fs::path& path, std::int64_t steps_done) {
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t steps_done)
     : path_(path.string()), file_(nullptr, std::fclose) {
   const KeptLines kept = kept_lines(path, steps_done);
+  last_step_ = kept.last_step;
   is_last_evaluated_ = kept.is_last_evaluated;
   tokens_ = kept.tokens;
   seconds_ = kept.seconds;
   write_file(path, kept.text);
-  open();
-}
-
-void MetricsFile::open() {
-  file_.reset(std::fopen(path_.c_str(), "a"));
-  if (file_ == nullptr) {
+  file_.reset(std::fopen(path_.c_str(), "r+"));
+  if (file_ == nullptr || std::fseek(file_.get(), 0, SEEK_END) != 0) {
     fail_to_write(path_);
   }
 }
 
-void MetricsFile::add_evaluation(double held_out_nats) {
-  std::ifstream file(path_);
-  std::string text;
-  std::string last;
-  for (std::string line; std::getline(file, line);) {
-    text.append(last);
-    last = line + "\n";
+void MetricsFile::write(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
+      std::fflush(file_.get()) != 0) {
+    fail_to_write(path_);
   }
-  Json object = Json::parse(last);
-  object[kHeldOut] = held_out_nats;
-  write_file(path_, text + object.dump() + "\n");
-  open();
+}
+
+void MetricsFile::add_evaluation(std::int64_t step, double held_out_nats) {
+  if (step != last_step_ || is_last_evaluated_) {
+    return;
+  }
+  // The line ends in "}" and a line feed.
+  if (std::fseek(file_.get(), -2, SEEK_END) != 0) {
+    fail_to_write(path_);
+  }
+  write(fmt::format(",\"{}\":{}}}\n", kHeldOut, Json(held_out_nats).dump()));
   is_last_evaluated_ = true;
 }
 
-void MetricsFile::append(const StepReport& report,
-                         const Trainer& trainer,
-                         double peak_flops,
-                         std::optional<double> held_out_nats) {
+void MetricsFile::append(const StepReport& report, const Trainer& trainer, double peak_flops) {
   Json object;
   object["step"] = report.step;
   object["loss"] = report.loss;
@@ -110,15 +120,9 @@ void MetricsFile::append(const StepReport& report,
   object["attended_fraction"] = 1.0;  // dense attention sees all of the history
   object["seconds"] = report.seconds;
   object["samples"] = report.samples;
-  if (held_out_nats) {
-    object[kHeldOut] = *held_out_nats;
-  }
-  const std::string line = object.dump() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
-      std::fflush(file_.get()) != 0) {
-    fail_to_write(path_);
-  }
-  is_last_evaluated_ = held_out_nats.has_value();
+  write(object.dump() + "\n");
+  last_step_ = report.step;
+  is_last_evaluated_ = false;
   tokens_ += report.tokens;
   seconds_ += report.seconds;
 }

@@ -20,27 +20,27 @@ class MetricsFile {
   /// made again. Throws Error kIo where the system refuses.
   MetricsFile(const std::filesystem::path& path, std::int64_t steps_done);
 
-  /// Whether the last line says what the held-out loss was.
-  [[nodiscard]] bool is_last_evaluated() const { return is_last_evaluated_; }
+  void append(const StepReport& report, const Trainer& trainer, double peak_flops);
 
-  /// Adds the held-out loss to the last line, which there is.
-  void add_evaluation(double held_out_nats);
+  /// Whether the line of `step` is the last and says what the held-out loss was.
+  [[nodiscard]] bool is_evaluated(std::int64_t step) const {
+    return step == last_step_ && is_last_evaluated_;
+  }
+
+  /// Adds the held-out loss to the line of `step`, if that is the last one and has none yet.
+  void add_evaluation(std::int64_t step, double held_out_nats);
 
   /// Sums over the lines of the file.
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
 
   [[nodiscard]] double seconds() const { return seconds_; }
 
-  void append(const StepReport& report,
-              const Trainer& trainer,
-              double peak_flops,
-              std::optional<double> held_out_nats);
-
  private:
+  void write(const std::string& text);
+
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
-  void open();
-
+  std::int64_t last_step_ = 0;
   bool is_last_evaluated_ = false;
   std::int64_t tokens_ = 0;
   double seconds_ = 0;

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/system_memory.h"
+#include "device/threads.h"
 #include "ops/kv_pages.h"
 
 namespace longtune {
@@ -32,7 +34,16 @@ bool can_keep_attention(const ModelSource& source,
                         const Budgets& budgets) {
   TrainOptions kept = options;
   kept.keep_attention = true;
-  return would_fit(source, kept, data_bytes, budgets);
+  if (!would_fit(source, kept, data_bytes, budgets)) {
+    return false;
+  }
+  const std::optional<std::int64_t> available = available_memory();
+  if (budgets.device || !available) {
+    return true;
+  }
+  const Plan plan = Trainer::plan(source, kept, data_bytes);
+  const std::int64_t process = process_bytes(threads_in_use());
+  return plan.need(Tier::kDevice) + plan.need(Tier::kHost) + process <= *available;
 }
 
 std::int64_t longest_context(const ModelSource& source,

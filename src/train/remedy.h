@@ -7,7 +7,9 @@
 
 namespace longtune {
 
-/// Whether the run fits with attention's outputs kept (TrainOptions::keep_attention).
+/// Whether the run fits with attention's outputs kept (TrainOptions::keep_attention). Where the
+/// device has no budget, it must fit what memory the system has to give, so that nothing that would
+/// have run is lost.
 [[nodiscard]] bool can_keep_attention(const ModelSource& source,
                                       const TrainOptions& options,
                                       std::int64_t data_bytes,

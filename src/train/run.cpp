@@ -145,32 +145,30 @@ RunResult run_training(Trainer& trainer,
   MetricsFile metrics(options.output / "metrics.jsonl", trainer.steps_done());
   RunResult result{.steps = trainer.steps_done()};
   bool is_evaluation_missing = false;
-  // The held-out loss where one is due; nothing where none is or `stop` ended it.
-  const auto evaluate = [&]() -> std::optional<double> {
-    if (!run.is_evaluation_due()) {
-      return std::nullopt;
+  const auto evaluate_if_due = [&] {
+    const std::int64_t step = trainer.steps_done();
+    if (!run.is_evaluation_due() || metrics.is_evaluated(step)) {
+      return;
     }
     const std::optional<double> nats = trainer.evaluate(stop);
     is_evaluation_missing = !nats;
     if (nats) {
-      observer.on_evaluation(trainer.steps_done(), *nats);
+      metrics.add_evaluation(step, *nats);
+      observer.on_evaluation(step, *nats);
     }
-    return nats;
   };
-  if (!metrics.is_last_evaluated()) {
-    if (const std::optional<double> nats = evaluate()) {
-      metrics.add_evaluation(*nats);
-    }
-  }
+  evaluate_if_due();
   const std::int64_t steps = trainer.options().steps;
   while (trainer.steps_done() < steps && !stop) {
     const StepReport report = trainer.step();
     result.steps = report.step;
     observer.on_step(report);
-    metrics.append(report, trainer, options.peak_flops, evaluate());
-    if (options.save_every > 0 && report.step % options.save_every == 0) {
+    metrics.append(report, trainer, options.peak_flops);
+    const bool is_due = options.save_every > 0 && report.step % options.save_every == 0;
+    if (is_due || report.step == steps) {
       run.save_checkpoint();
     }
+    evaluate_if_due();
   }
   result.tokens = metrics.tokens();
   result.seconds = metrics.seconds();

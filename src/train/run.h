@@ -46,10 +46,11 @@ class RunObserver {
 };
 
 struct RunResult {
-  bool finished = false;    ///< false where `stop` ended it; its state is saved then
-  std::int64_t steps = 0;   ///< done in all, those before it was resumed included; as are
-  std::int64_t tokens = 0;  ///< the sum over the lines of metrics.jsonl
-  double seconds = 0;       ///< the same
+  bool finished = false;  ///< false where `stop` ended it; its state is saved then
+  // Of the whole run, what came before it was resumed included.
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;  ///< by metrics.jsonl
+  double seconds = 0;       ///< by metrics.jsonl
 };
 
 /// Runs training to its end or until `stop` is set (polled between steps, and between the samples

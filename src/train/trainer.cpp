@@ -339,7 +339,7 @@ void Trainer::save(const std::filesystem::path& directory, const std::string& ba
                    .step = state_->steps_done,
                    .cursor = state_->cursor,
                    .data_fingerprint = state_->data->fingerprint(),
-                   .model_fingerprint = state_->decoder.weights().fingerprint()},
+                   .model_fingerprint = state_->decoder.fingerprint()},
                   directory,
                   base_model);
 }
@@ -349,7 +349,7 @@ void Trainer::restore(const std::filesystem::path& directory) {
       load_checkpoint({.adapter = state_->decoder.adapter(),
                        .options = &state_->options,
                        .data_fingerprint = state_->data->fingerprint(),
-                       .model_fingerprint = state_->decoder.weights().fingerprint()},
+                       .model_fingerprint = state_->decoder.fingerprint()},
                       directory);
   state_->steps_done = position.step;
   state_->cursor = position.cursor;

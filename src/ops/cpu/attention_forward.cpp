@@ -21,12 +21,11 @@ struct Scratch {
   float* out_t;    // (panels, D, 16)
   float* highest;  // (rows)
   float* sum;      // (rows)
-  float* seen;     // (rows) 64-bit words
   float* wide;     // (2, 64, D)
 
   static std::int64_t floats(std::int64_t D, std::int64_t count) {
     const std::int64_t width = padded_dimension(D);
-    return panels_of(count) * kPanelRows * (3 * width + 4) + 2 * kPageTokens * width;
+    return panels_of(count) * kPanelRows * (3 * width + 2) + 2 * kPageTokens * width;
   }
 
   Scratch(std::int64_t D, std::int64_t count, float* memory) : rows(memory) {
@@ -36,11 +35,8 @@ struct Scratch {
     out_t = q_t + padded * width;
     highest = out_t + padded * width;
     sum = highest + padded;
-    seen = sum + padded;
-    wide = seen + 2 * padded;
+    wide = sum + padded;
   }
-
-  [[nodiscard]] std::uint64_t* seen_words() const { return reinterpret_cast<std::uint64_t*>(seen); }
 };
 
 template <class Float>
@@ -89,8 +85,8 @@ class ForwardBlock {
     }
     const GroupTiles groups(set_, block_);
     for (std::int64_t tile = 0; tile < groups.count(); ++tile) {
-      groups.bits(block_, tile, scratch_.seen_words());
-      visit(groups.load(tiles_, tile, scratch_.wide), scratch_.seen_words());
+      visit(groups.load(tiles_, tile, scratch_.wide),
+            [&](const QueryBlock& panel, std::uint64_t* seen) { groups.bits(panel, tile, seen); });
     }
     finish();
   }
@@ -113,23 +109,30 @@ class ForwardBlock {
 
   void visit_page(std::int64_t page) const {
     const KeyTile tile = load_tile(set_, tiles_, block_.kv_head, page, scratch_.wide);
-    const bool is_own = page == block_.page;
-    if (is_own) {
-      causal_bits(block_, scratch_.seen_words());
+    if (page == block_.page) {
+      visit(tile, causal_bits);
+    } else {
+      visit(tile, nullptr);
     }
-    visit(tile, is_own ? scratch_.seen_words() : nullptr);
   }
 
-  void visit(const KeyTile& tile, const std::uint64_t* seen) const {
+  // `bits` says which keys the rows of a panel see; null: all.
+  template <class Bits>
+  void visit(const KeyTile& tile, Bits bits) const {
     const std::int64_t D = set_.kv.D;
     for (std::int64_t row = 0; row < padded_rows(); row += kPanelRows) {
+      std::uint64_t seen[kPanelRows];
+      constexpr bool kAll = std::is_same_v<Bits, std::nullptr_t>;
+      if constexpr (!kAll) {
+        bits(piece_of(block_, row, kPanelRows), seen);
+      }
       tiles_.forward({.panel = {.q_t = scratch_.q_t + row * D,
                                 .out_t = scratch_.out_t + row * D,
                                 .highest = scratch_.highest + row,
                                 .sum = scratch_.sum + row},
                       .tile = tile,
                       .D = D,
-                      .seen = seen == nullptr ? nullptr : seen + row});
+                      .seen = kAll ? nullptr : seen});
     }
   }
 

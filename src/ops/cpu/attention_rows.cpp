@@ -143,7 +143,8 @@ ThreadScratch::ThreadScratch(std::int64_t count) {
   static thread_local std::vector<float> kept;
   const auto needed = static_cast<std::size_t>(stride_ * omp_get_max_threads() + kLine);
   if (kept.size() < needed) {
-    kept = std::vector<float>(needed);
+    kept = {};  // before more is taken
+    kept.resize(needed);
   }
   const auto address = reinterpret_cast<std::uintptr_t>(kept.data());
   memory_ = kept.data() + (64 - address % 64) % 64 / sizeof(float);

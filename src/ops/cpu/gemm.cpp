@@ -14,10 +14,9 @@
 namespace longtune::ops::cpu {
 namespace {
 
-constexpr std::int64_t kLeftRows = 16 * kTileRows;  // of A, packed for one pass: stays in L2
-constexpr std::int64_t kMaxRows = 11 * kLeftRows;   // of C that a thread works on at a time
-constexpr std::int64_t kMaxCols = 16 * kTileCols;   // of C that a thread works on at a time
-constexpr std::int64_t kWideCols = kWidePanels * kTileCols;
+constexpr std::int64_t kLeftRows = 16 * kTileRows;     // of A, packed for one pass: stays in L2
+constexpr std::int64_t kMaxRows = 11 * kLeftRows;      // of C that a thread works on at a time
+constexpr std::int64_t kMaxCols = 16 * kTileCols;      // of C that a thread works on at a time
 constexpr std::int64_t kRowsAhead = 4;                 // of A, prefetched: runs of k are short
 constexpr std::int64_t kLeftStride = kGemmDepth + 16;  // no power of two: rows share no cache sets
 
@@ -207,16 +206,7 @@ void multiply_block(const Gemm& args,
     pass.first_row += done;
     pass.rows = std::min(kLeftRows, part.rows - done);
     pack_left(args, kernels, pass, first_k, depth, scratch.left);
-    std::int64_t n = 0;
-    for (; pass.rows == 1 && n + kWideCols <= part.cols; n += kWideCols) {
-      kernels.multiply_wide(scratch.left,
-                            scratch.right + n * depth,
-                            depth,
-                            scratch.sums + n / kTileCols * panel_stride(part) + done * kTileCols,
-                            panel_stride(part),
-                            first_k == 0);
-    }
-    for (; n < part.cols; n += kTileCols) {
+    for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
       const float* panel = scratch.right + n * depth;
       float* sums = scratch.sums + n / kTileCols * panel_stride(part) + done * kTileCols;
       for (std::int64_t m = 0; m < pass.rows; m += kTileRows) {

@@ -32,17 +32,6 @@ void multiply(
   }
 }
 
-void multiply_wide(const float* a,
-                   const float* b,
-                   std::int64_t depth,
-                   float* c,
-                   std::int64_t c_stride,
-                   bool first) {
-  for (std::int64_t panel = 0; panel < kWidePanels; ++panel) {
-    multiply<1>(a, 0, b + panel * depth * kTileCols, depth, c + panel * c_stride, first);
-  }
-}
-
 void transpose(const float* rows, std::int64_t stride, std::int64_t depth, float* panel) {
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t n = 0; n < kTileCols; ++n) {
@@ -80,7 +69,6 @@ void finish(const GemmFinish& finish, std::int64_t count) {
 const GemmKernels& gemm_kernels_portable() {
   static constexpr GemmKernels kKernels = {
       .multiply = {multiply<1>, multiply<2>, multiply<3>, multiply<4>, multiply<5>, multiply<6>},
-      .multiply_wide = multiply_wide,
       .unpack = longtune::unpack,
       .transpose = transpose,
       .widen = widen,

@@ -7,9 +7,8 @@
 
 namespace longtune::ops::cpu {
 
-constexpr std::int64_t kTileRows = 6;    ///< of C, held in registers
-constexpr std::int64_t kTileCols = 16;   ///< of C, held in registers: the width of a panel of B
-constexpr std::int64_t kWidePanels = 4;  ///< of B that a single row of A passes at a time
+constexpr std::int64_t kTileRows = 6;   ///< of C, held in registers
+constexpr std::int64_t kTileCols = 16;  ///< of C, held in registers: the width of a panel of B
 
 /// How the sums of a run of columns of one row become output:
 ///
@@ -39,15 +38,6 @@ struct GemmKernels {
                               std::int64_t depth,
                               float* c,
                               bool first);
-
-  /// multiply[0] for kWidePanels panels at a time, `depth` rows each, one after the other; the sums
-  /// of the next panel lie `c_stride` further on.
-  void (*multiply_wide)(const float* a,
-                        const float* b,
-                        std::int64_t depth,
-                        float* c,
-                        std::int64_t c_stride,
-                        bool first);
 
   /// longtune::unpack.
   void (*unpack)(const WeightView& weight,

@@ -42,41 +42,6 @@ void multiply(
   }
 }
 
-// A single row waits for each multiply-add before the next; eight sums at a time hide that.
-void multiply_wide(const float* a,
-                   const float* b,
-                   std::int64_t depth,
-                   float* c,
-                   std::int64_t c_stride,
-                   bool first) {
-  __m256 left[kWidePanels];
-  __m256 right[kWidePanels];
-#pragma GCC unroll 4
-  for (int p = 0; p < kWidePanels; ++p) {
-    left[p] = _mm256_setzero_ps();
-    right[p] = _mm256_setzero_ps();
-  }
-  for (std::int64_t k = 0; k < depth; ++k) {
-    const __m256 factor = _mm256_broadcast_ss(a + k);
-#pragma GCC unroll 4
-    for (int p = 0; p < kWidePanels; ++p) {
-      const float* from = b + (p * depth + k) * kTileCols;
-      left[p] = _mm256_fmadd_ps(factor, _mm256_loadu_ps(from), left[p]);
-      right[p] = _mm256_fmadd_ps(factor, _mm256_loadu_ps(from + 8), right[p]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int p = 0; p < kWidePanels; ++p) {
-    float* to = c + p * c_stride;
-    if (!first) {
-      left[p] = _mm256_add_ps(_mm256_loadu_ps(to), left[p]);
-      right[p] = _mm256_add_ps(_mm256_loadu_ps(to + 8), right[p]);
-    }
-    _mm256_storeu_ps(to, left[p]);
-    _mm256_storeu_ps(to + 8, right[p]);
-  }
-}
-
 __m256 bytes_to_float(__m128i bytes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
 }
@@ -349,7 +314,6 @@ void finish(const GemmFinish& given, std::int64_t count) {
 const GemmKernels& gemm_kernels_avx2() {
   static constexpr GemmKernels kKernels = {
       .multiply = {multiply<1>, multiply<2>, multiply<3>, multiply<4>, multiply<5>, multiply<6>},
-      .multiply_wide = multiply_wide,
       .unpack = unpack_avx2,
       .transpose = transpose,
       .widen = widen,
