@@ -115,7 +115,7 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
       "text: {} tokens{}", tokens.size(), describe_bytes(text.invalid_bytes, text.missing_bytes)));
   progress.note(plan_line(Session::plan(*model.source, session_options), budgets));
   Session session(*model.source, session_options, budgets, [&](double share) {
-    progress.update(fmt::format("loading weights: {:.0f} %", 100 * share));
+    show_share(progress, "loading weights", share);
   });
   const PerplexityResult result = perplexity(session, tokens, args.perplexity, [&](double share) {
     progress.update(fmt::format("reading {} tokens: {:.0f} %", tokens.size(), 100 * share));

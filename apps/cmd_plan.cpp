@@ -4,6 +4,7 @@
 #include "apps/console.h"
 #include "apps/options.h"
 #include "apps/plan_table.h"
+#include "apps/progress.h"
 #include "base/bytes.h"
 #include "device/peak.h"
 #include "device/threads.h"
@@ -34,10 +35,10 @@ struct PlanArgs {
 
 void print_time(const ModelConfig& config, const TrainOptions& options) {
   const double peak = measure_peak_flops();
-  print_output("a step of {} x {} tokens: at least {:.2g} s at this machine's {:.0f} GFLOP/s\n",
+  print_output("a step of {} x {} tokens: at least {} at this machine's {:.0f} GFLOP/s\n",
                options.accumulate,
                options.context,
-               step_flops(config, options) / peak,
+               duration_text(step_flops(config, options) / peak),
                peak / 1e9);
 }
 
@@ -77,6 +78,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   print_output("{}beside it, the process itself takes up to {}\n",
                plan_table(plan, budgets),
                format_bytes(process_bytes(threads_in_use())));
+  print_output("{}", context_note(source->config(), train.context));
   print_time(source->config(), train);
   if (has_limit) {
     print_output("longest context that fits: {} tokens\n", longest);

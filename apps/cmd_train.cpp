@@ -109,6 +109,7 @@ class RunProgress : public RunObserver {
               Progress& progress)
       : trainer_(trainer),
         output_(args.run.output),
+        is_resumed_(args.run.resume),
         configuration_(std::move(configuration)),
         steps_(trainer.options().steps),
         progress_(progress) {
@@ -121,6 +122,8 @@ class RunProgress : public RunObserver {
     write_file(output_ / "run.toml", configuration_);
     if (steps_done > 0) {
       progress_.note(fmt::format("resumed after step {}", steps_done));
+    } else if (is_resumed_) {
+      progress_.note(fmt::format("no checkpoint in {}: the run begins anew", output_.string()));
     }
   }
 
@@ -153,6 +156,7 @@ class RunProgress : public RunObserver {
  private:
   const Trainer& trainer_;
   std::filesystem::path output_;
+  bool is_resumed_;
   std::string configuration_;
   std::int64_t steps_;
   Progress& progress_;
@@ -206,6 +210,7 @@ void describe_run(const TrainArgs& args,
     print_notice("held out: {}\n", describe(held_out->summary()));
   }
   print_notice("{}", plan_table(plan, args.shape.memory.budgets()));
+  print_notice("{}", context_note(model.source->config(), train.context));
   const double seconds = step_flops(model.source->config(), train) / peak_flops;
   print_notice("{} steps of {} x {} tokens: at least {} at this machine's {:.0f} GFLOP/s\n",
                train.steps,
@@ -311,12 +316,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
                   args.shape.model.adapter,
                   [&](double share) {
                     check_stop();
-                    const auto line = fmt::format("loading weights: {:.0f} %", 100 * share);
-                    if (share < 1) {
-                      progress.update(line);
-                    } else {
-                      progress.last(line);
-                    }
+                    show_share(progress, "loading weights", share);
                   });
   RunProgress observer(trainer, args, options.toml(), progress);
   const RunResult result = run_training(trainer, args.run, observer, signals.stop_requested());

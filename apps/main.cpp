@@ -1,10 +1,29 @@
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "apps/command.h"
 
+namespace {
+
+// By default OpenMP's threads wait for each other spinning, for milliseconds; where other work
+// wants the same cores, that time is lost to all. libgomp reads its settings before main begins, so
+// the program starts itself again with a short wait, unless the user has chosen. Where that fails,
+// it goes on as it is.
+void wait_politely(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr) {
+    setenv("GOMP_SPINCOUNT", "10000", 0);
+    execv("/proc/self/exe", argv);
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  wait_politely(argv);
   // A write past the file size limit, or to a reader that has gone, then fails with a reason
   // instead of killing the process.
   std::signal(SIGXFSZ, SIG_IGN);

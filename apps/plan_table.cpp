@@ -88,6 +88,15 @@ Json plan_json(const Plan& plan, const Budgets& budgets) {
   return result;
 }
 
+std::string context_note(const ModelConfig& config, std::int64_t context) {
+  if (config.max_context == 0 || context <= config.max_context) {
+    return "";
+  }
+  return fmt::format("note: the model was made for {} tokens; a context of {} goes beyond that\n",
+                     config.max_context,
+                     context);
+}
+
 double step_flops(const ModelConfig& config, const TrainOptions& options) {
   const std::int64_t segment = options.segment == 0 ? options.context : options.segment;
   double flops = 0;

@@ -112,6 +112,15 @@ std::string step_line(const StepReport& report, const StepContext& context) {
   return line;
 }
 
+void show_share(Progress& progress, std::string_view what, double share) {
+  const std::string line = fmt::format("{}: {:.0f} %", what, 100 * share);
+  if (share < 1) {
+    progress.update(line);
+  } else {
+    progress.last(line);
+  }
+}
+
 std::string duration_text(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::lround(std::max(0.0, seconds)));
   if (whole < 60) {

@@ -70,6 +70,9 @@ struct StepContext {
 /// of 1.00 GiB  host 200.0 MiB": what is wanted most stands first, as a terminal cuts the end.
 [[nodiscard]] std::string step_line(const StepReport& report, const StepContext& context);
 
+/// Shows the share of `what` that is done, 0 to 1, up to its end.
+void show_share(Progress& progress, std::string_view what, double share);
+
 /// "7 s", "3:12", "1:02:03".
 [[nodiscard]] std::string duration_text(double seconds);
 
