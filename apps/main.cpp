@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,10 @@ namespace {
 void wait_politely(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr) {
     setenv("GOMP_SPINCOUNT", "10000", 0);
-    execv("/proc/self/exe", argv);
+    // By its own path: "/proc/self/exe" would be the name that process lists show.
+    std::error_code ignored;
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+    execv(self.c_str(), argv);
   }
 }
 

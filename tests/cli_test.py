@@ -67,6 +67,17 @@ class Usage(CommandLine):
         self.assertIn("eval perplexity", self.succeed("--help"))
         self.assertRegex(self.succeed("--version"), r"^longtune \d+\.\d+\.\d+\n$")
 
+    def test_processes_are_listed_by_name(self):
+        # It starts itself again, and must be found by its name all the same.
+        process = subprocess.Popen([LONGTUNE, *map(str, self.train_arguments("listed", "--quiet"))])
+        names = []
+        while process.poll() is None:
+            names.append(pathlib.Path(f"/proc/{process.pid}/comm").read_text().strip())
+            time.sleep(0.001)
+        self.assertEqual(process.returncode, 0)
+        self.assertIn("longtune", names)
+        self.assertNotIn("exe", names)
+
     def test_help_fits_a_screen(self):
         for command in (["plan"], ["inspect"], ["train"], ["eval", "perplexity"], ["generate"],
                         ["bench", "train"]):

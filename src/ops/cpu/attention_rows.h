@@ -142,7 +142,7 @@ class GroupTiles {
 
   const QuerySet& set_;
   std::int64_t kv_head_;
-  std::int64_t list_index_;
+  std::int64_t list_index_ = 0;
   std::int64_t tokens_;      ///< of a group
   std::int64_t groups_ = 0;  ///< listed
   const std::int32_t* list_ = nullptr;
