@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "quant/nf4.h"
+#include "quant/panels.h"
 
 namespace longtune {
 namespace {
@@ -170,6 +171,7 @@ void ModelWeights::load(const ModelSource& source, const std::function<void(doub
   std::int64_t done = 0;
   for (const Slot& slot : slots_) {
     load_slot(source, slot);
+    arrange(slot);
     done += slot.N * slot.K;
     if (progress) {
       progress(static_cast<double>(done) / static_cast<double>(total));
@@ -230,6 +232,13 @@ void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
   }
   if (quantizer) {
     quantize([&](Nf4Quantizer& to) { *slot.matrix = to.finish(); });
+  }
+}
+
+void ModelWeights::arrange(const Slot& slot) {
+  if (slot.matrix != nullptr && slot.memory != host_embedding_.data()) {
+    const OperationScope scope("arrangement");
+    *slot.matrix = arrange_panels(*slot.matrix, slot.memory);
   }
 }
 

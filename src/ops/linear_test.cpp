@@ -70,10 +70,20 @@ TEST(Linear, MatchesNumbersWorkedByHand) {
 }
 
 template <class Float>
-void expect_agreement(WeightFormat format, std::int64_t T, std::int64_t N, std::int64_t K) {
-  const TestWeight weight(format, N, K, 9);
-  const std::string what = fmt::format(
-      "{} {} ({}, {}) T {} x{}", name_of(selected_isa()), name_of(format), N, K, T, sizeof(Float));
+void expect_agreement(WeightFormat format,
+                      std::int64_t T,
+                      std::int64_t N,
+                      std::int64_t K,
+                      WeightOrder order = WeightOrder::kRows) {
+  const TestWeight weight(format, N, K, 9, order);
+  const std::string what = fmt::format("{} {}{} ({}, {}) T {} x{}",
+                                       name_of(selected_isa()),
+                                       name_of(format),
+                                       order == WeightOrder::kPanels ? " panels" : "",
+                                       N,
+                                       K,
+                                       T,
+                                       sizeof(Float));
   Case<Float> fast(T, weight.view());
   Case<Float> truth(T, weight.view());
   linear_forward(fast.forward());
@@ -96,6 +106,51 @@ TEST(Linear, AgreesWithTheReferenceInEveryFormatOnRaggedSizes) {
       }
       expect_agreement<float>(format, 3, 31, block == 1 ? 300 : 320);
       expect_agreement<BFloat16>(format, 7, 531, block == 1 ? 1 : block);
+    }
+  }
+}
+
+TEST(Linear, AgreesWithTheReferenceOnWeightsInPanels) {
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    for (const WeightFormat format : kAllFormats) {
+      const std::int64_t block = block_values(format);
+      for (const std::int64_t T : {1, 5}) {
+        expect_agreement<float>(format, T, 48, block == 1 ? 37 : block, WeightOrder::kPanels);
+        expect_agreement<BFloat16>(format, T, 304, block == 1 ? 301 : 320, WeightOrder::kPanels);
+      }
+    }
+  }
+}
+
+// Both orders hold the same numbers, and one row takes a way of its own through panels.
+TEST(Linear, TheOrderOfTheWeightChangesNoBit) {
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    for (const WeightFormat format : kAllFormats) {
+      const std::int64_t K = block_values(format) == 1 ? 555 : 576;
+      const TestWeight rows(format, 336, K, 9);
+      const TestWeight panels(format, 336, K, 9, WeightOrder::kPanels);
+      ASSERT_EQ(panels.view().order, WeightOrder::kPanels);
+      Case<BFloat16> truth(7, rows.view());
+      Case<BFloat16> c(7, panels.view());
+      linear_forward(truth.forward());
+      linear_backward(truth.backward());
+      linear_forward(c.forward());
+      linear_backward(c.backward());
+      const std::vector<float> y = widened(truth.y);
+      EXPECT_EQ(widened(c.y), y) << name_of(format);
+      EXPECT_EQ(widened(c.dx), widened(truth.dx)) << name_of(format);
+      for (const int threads : {1, 2, 3, 8}) {
+        omp_set_num_threads(threads);
+        Case<BFloat16> one(1, panels.view());
+        one.x.assign(truth.x.begin() + 4 * K, truth.x.begin() + 5 * K);
+        one.residual.assign(truth.residual.begin() + 4 * 336, truth.residual.begin() + 5 * 336);
+        linear_forward(one.forward());
+        EXPECT_EQ(widened(one.y), std::vector<float>(y.begin() + 4 * 336, y.begin() + 5 * 336))
+            << name_of(isa) << " " << name_of(format) << " " << threads << " threads";
+      }
+      omp_set_num_threads(omp_get_num_procs());
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "ops/cpu/isa.h"
 #include "ops/test_values.h"
 #include "quant/nf4.h"
+#include "quant/panels.h"
 #include "quant/weight.h"
 
 namespace longtune::ops {
@@ -22,7 +23,11 @@ inline constexpr std::array kAllFormats = {WeightFormat::kF32,
 /// A random matrix in any format, with values mostly within 2.
 class TestWeight {
  public:
-  TestWeight(WeightFormat format, std::int64_t N, std::int64_t K, std::uint64_t seed)
+  TestWeight(WeightFormat format,
+             std::int64_t N,
+             std::int64_t K,
+             std::uint64_t seed,
+             WeightOrder order = WeightOrder::kRows)
       : memory_(static_cast<std::size_t>(weight_bytes(format, N, K).value())) {
     const std::vector<float> values = random_values(N * K, seed);
     view_ = weight_view(format, N, K, memory_.data());
@@ -34,6 +39,9 @@ class TestWeight {
       fill_plain(format, values);
     } else {
       fill_blocks(format, seed);
+    }
+    if (order == WeightOrder::kPanels) {
+      view_ = arrange_panels(view_, memory_.data());
     }
   }
 

@@ -208,9 +208,14 @@ const std::array<float, 256>& nf4_dynamic_map() {
   return map;
 }
 
-float nf4_scale(const WeightView& weight, std::int64_t block) {
+float nf4_scale(const WeightView& weight, std::int64_t row, std::int64_t block) {
+  const std::int64_t blocks = weight.K / kNf4Block;
+  const std::int64_t flat = row * blocks + block;
+  const std::int64_t at = weight.order == WeightOrder::kRows
+                              ? flat
+                              : (row / kPanelRows * blocks + block) * kPanelRows + row % kPanelRows;
   const float product =
-      nf4_dynamic_map()[weight.absmax[block]] * weight.nested_absmax[block / kNf4NestedBlock];
+      nf4_dynamic_map()[weight.absmax[at]] * weight.nested_absmax[flat / kNf4NestedBlock];
   return product + weight.nested_offset;
 }
 

@@ -14,9 +14,9 @@ namespace longtune {
 [[nodiscard]] const std::array<float, 16>& nf4_code();
 [[nodiscard]] const std::array<float, 256>& nf4_dynamic_map();
 
-/// The scale of block `block` (64 values, counted over the flattened matrix), its product and its
-/// sum each rounded to f32, as bitsandbytes computes it.
-[[nodiscard]] float nf4_scale(const WeightView& weight, std::int64_t block);
+/// The scale of block `block` (64 values) of row `row`, its product and its sum each rounded to f32,
+/// as bitsandbytes computes it.
+[[nodiscard]] float nf4_scale(const WeightView& weight, std::int64_t row, std::int64_t block);
 
 /// Quantises a matrix row by row, so that the caller never holds it whole: first `add_rows` for
 /// every row in order, then `finish`. Bit-compatible with bitsandbytes 0.50's quantize_4bit

@@ -154,7 +154,7 @@ TEST(Nf4, ScalesTooSmallForAReciprocalAreZeros) {
   EXPECT_EQ(weight.absmax[0], 0);
   EXPECT_EQ(weight.absmax[1], 0);
   EXPECT_EQ(weight.nested_absmax[0], 0);
-  EXPECT_NEAR(nf4_scale(weight, 1), 0, 1e-44F);
+  EXPECT_NEAR(nf4_scale(weight, 0, 1), 0, 1e-44F);
 }
 
 TEST(Nf4, RefusesScalesWhoseMeanOverflows) {

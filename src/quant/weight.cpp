@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/half.h"
 #include "quant/nf4.h"
+#include "quant/panels.h"
 
 namespace longtune {
 namespace {
@@ -66,11 +67,15 @@ void unpack_q4_1(const std::byte* block, float* out) {
   }
 }
 
-void unpack_nf4(const WeightView& weight, std::int64_t first, std::int64_t count, float* out) {
+void unpack_nf4(const WeightView& weight,
+                std::int64_t row,
+                std::int64_t column,
+                std::int64_t count,
+                float* out) {
   const auto& code = nf4_code();
-  for (std::int64_t block = first / kNf4Block; block < (first + count) / kNf4Block; ++block) {
-    const float scale = nf4_scale(weight, block);
-    const std::byte* pairs = weight.data + block * (kNf4Block / 2);
+  for (std::int64_t k = column; k < column + count; k += kNf4Block) {
+    const float scale = nf4_scale(weight, row, k / kNf4Block);
+    const std::byte* pairs = weight.data + (row * weight.K + k) / 2;
     for (std::int64_t i = 0; i < kNf4Block / 2; ++i) {
       const auto pair = std::to_integer<unsigned>(pairs[i]);
       *out++ = code[pair >> 4] * scale;
@@ -198,6 +203,9 @@ void unpack(const WeightView& weight,
             std::int64_t column,
             std::int64_t count,
             float* out) {
+  if (weight.order == WeightOrder::kPanels) {
+    return unpack_from_panel(weight, row, column, count, out);
+  }
   const auto each = [&](auto block) { for_each_block(weight, row, column, count, out, block); };
   switch (weight.format) {
     case WeightFormat::kF32:
@@ -218,7 +226,7 @@ void unpack(const WeightView& weight,
     case WeightFormat::kQ4_1:
       return each(unpack_q4_1);
     case WeightFormat::kNf4:
-      return unpack_nf4(weight, row * weight.K + column, count, out);
+      return unpack_nf4(weight, row, column, count, out);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "ops/cpu/dropout.h"
 #include "ops/cpu/gemm_kernels.h"
+#include "ops/cpu/panel_kernels.h"
 
 namespace longtune::ops::cpu {
 namespace {
@@ -66,9 +67,9 @@ double cycles(std::int64_t rows, std::int64_t cols, std::int64_t K) {
 }
 
 // As many threads as have enough to do to be worth waking.
-int useful_threads(const Shape& shape) {
+int useful_threads(double cycles) {
   constexpr double kWorthWaking = 50'000;
-  const double wanted = 1 + cycles(shape.M, shape.N, shape.K) / kWorthWaking;
+  const double wanted = 1 + cycles / kWorthWaking;
   return static_cast<int>(std::min<double>(wanted, omp_get_max_threads()));
 }
 
@@ -194,6 +195,50 @@ void pack_right_transposed(const Gemm& args,
   }
 }
 
+// Both from panels of B^T: those that run along columns of B lie as they are needed, those that run
+// along rows of B are turned, a square at a time.
+void pack_right_panels(const Gemm& args,
+                       const GemmKernels& kernels,
+                       const Part& part,
+                       std::int64_t first_k,
+                       std::int64_t depth,
+                       Scratch& scratch) {
+  const PanelKernels& panels = panel_kernels();
+  if (args.b_layout == Layout::kTransposed) {
+    for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
+      panels.unpack(
+          args.b, (part.first_col + n) / kTileCols, first_k, depth, scratch.right + n * depth);
+    }
+    return;
+  }
+  const std::int64_t padded = round_up(part.cols, kTileCols);
+  float* turned = scratch.rows;  // (padded, kTileCols)
+  std::fill_n(turned + part.cols * kTileCols, (padded - part.cols) * kTileCols, 0.0F);
+  for (std::int64_t k = 0; k < depth; k += kTileCols) {
+    panels.unpack(args.b, (first_k + k) / kTileCols, part.first_col, part.cols, turned);
+    for (std::int64_t n = 0; n < padded; n += kTileCols) {
+      kernels.transpose(
+          turned + n * kTileCols, kTileCols, kTileCols, scratch.right + n * depth + k * kTileCols);
+    }
+  }
+}
+
+// B[first_k .., first_col ..] in panels of the part's columns.
+void pack_right(const Gemm& args,
+                const GemmKernels& kernels,
+                const Part& part,
+                std::int64_t first_k,
+                std::int64_t depth,
+                Scratch& scratch) {
+  if (args.b.order == WeightOrder::kPanels) {
+    pack_right_panels(args, kernels, part, first_k, depth, scratch);
+  } else if (args.b_layout == Layout::kPlain) {
+    pack_right_plain(args, kernels, part, first_k, depth, scratch);
+  } else {
+    pack_right_transposed(args, kernels, part, first_k, depth, scratch);
+  }
+}
+
 // Adds A[rows of the part, block of k] * B[block of k, columns of the part] to the part's sums.
 void multiply_block(const Gemm& args,
                     const GemmKernels& kernels,
@@ -226,9 +271,10 @@ void finish_plain(const Gemm& args,
                   const GemmKernels& kernels,
                   const Part& part,
                   std::int64_t N,
-                  const float* sums) {
+                  const float* sums,
+                  std::int64_t stride) {
   float mask[kMaxCols];
-  GemmFinish finish{.panel_stride = panel_stride(part),
+  GemmFinish finish{.panel_stride = stride,
                     .scale = args.scale,
                     .mask = args.mask.p > 0 ? mask : nullptr,
                     .bias = args.bias ? args.bias.as<float>() + part.first_col : nullptr,
@@ -274,17 +320,49 @@ void compute(const Gemm& args,
   }
   for (std::int64_t k = 0; k < shape.K; k += kGemmDepth) {
     const std::int64_t depth = std::min(kGemmDepth, shape.K - k);
-    if (args.b_layout == Layout::kPlain) {
-      pack_right_plain(args, kernels, part, k, depth, scratch);
-    } else {
-      pack_right_transposed(args, kernels, part, k, depth, scratch);
-    }
+    pack_right(args, kernels, part, k, depth, scratch);
     multiply_block(args, kernels, part, k, depth, scratch);
   }
   if (args.c_layout == Layout::kPlain) {
-    finish_plain(args, kernels, part, shape.N, scratch.sums);
+    finish_plain(args, kernels, part, shape.N, scratch.sums, panel_stride(part));
   } else {
     finish_transposed(args, part, shape.M, scratch.sums);
+  }
+}
+
+// One row by weights in panels: memory is the limit, so nothing is packed.
+bool is_row_product(const Gemm& args, const Shape& shape) {
+  return shape.M == 1 && shape.K > 0 && args.b.order == WeightOrder::kPanels &&
+         args.b_layout == Layout::kTransposed && args.a_layout == Layout::kPlain &&
+         args.c_layout == Layout::kPlain && args.a_dropout.p == 0;
+}
+
+void row_product(const Gemm& args, const Shape& shape) {
+  constexpr std::int64_t kWeightsPerCycle = 5;
+  const GemmKernels& kernels = gemm_kernels();
+  const PanelKernels& panels = panel_kernels();
+  static thread_local std::vector<float> wide;
+  wide.resize(static_cast<std::size_t>(shape.K));
+  float* const row = wide.data();
+  if (args.a.dtype == DType::kBf16) {
+    kernels.widen(args.a.as<BFloat16>(), shape.K, row);
+  } else {
+    std::copy_n(args.a.as<float>(), shape.K, row);
+  }
+  const int threads =
+      useful_threads(static_cast<double>(shape.N * shape.K) / double{kWeightsPerCycle});
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (std::int64_t first = 0; first < shape.N; first += kMaxCols) {
+    const Part part{
+        .first_row = 0, .rows = 1, .first_col = first, .cols = std::min(kMaxCols, shape.N - first)};
+    float sums[kMaxCols];
+    panels.multiply_row({.a = row,
+                         .weight = args.b,
+                         .first_panel = first / kPanelRows,
+                         .panels = part.cols / kPanelRows,
+                         .depth = kGemmDepth,
+                         .sums = sums});
+    finish_plain(args, kernels, part, shape.N, sums, kPanelRows);
   }
 }
 
@@ -295,8 +373,12 @@ void gemm(const Gemm& args) {
   if (shape.M == 0 || shape.N == 0) {
     return;
   }
+  if (is_row_product(args, shape)) {
+    row_product(args, shape);
+    return;
+  }
   const GemmKernels& kernels = gemm_kernels();
-  const int threads = useful_threads(shape);
+  const int threads = useful_threads(cycles(shape.M, shape.N, shape.K));
   // Blocks of B may run along its columns, so parts begin where blocks do.
   const std::int64_t col_step = std::lcm(kTileCols, block_values(args.b.format));
   const Partition split = partition(shape, col_step, threads);

@@ -9,6 +9,7 @@ namespace longtune::ops::cpu {
 
 constexpr std::int64_t kTileRows = 6;   ///< of C, held in registers
 constexpr std::int64_t kTileCols = 16;  ///< of C, held in registers: the width of a panel of B
+static_assert(kTileCols == kPanelRows);
 
 /// How the sums of a run of columns of one row become output:
 ///
@@ -39,7 +40,7 @@ struct GemmKernels {
                               float* c,
                               bool first);
 
-  /// longtune::unpack.
+  /// longtune::unpack of a matrix in rows.
   void (*unpack)(const WeightView& weight,
                  std::int64_t row,
                  std::int64_t column,

@@ -119,13 +119,17 @@ struct Nf4Table {
   }
 };
 
-void unpack_nf4(const WeightView& weight, std::int64_t first, std::int64_t count, float* out) {
+void unpack_nf4(const WeightView& weight,
+                std::int64_t row,
+                std::int64_t column,
+                std::int64_t count,
+                float* out) {
   const float* code = reinterpret_cast<const float*>(&nf4_code());
   const Nf4Table table = {_mm256_loadu_ps(code), _mm256_loadu_ps(code + 8)};
-  const std::byte* pairs = weight.data + first / 2;
+  const std::byte* pairs = weight.data + (row * weight.K + column) / 2;
   const __m128i mask = _mm_set1_epi8(15);
   for (std::int64_t i = 0; i < count; i += 32) {
-    const __m256 scale = _mm256_set1_ps(nf4_scale(weight, (first + i) / 64));
+    const __m256 scale = _mm256_set1_ps(nf4_scale(weight, row, (column + i) / 64));
     const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + i / 2));
     const __m128i even = _mm_and_si128(_mm_srli_epi16(all, 4), mask);  // the first is the high one
     const __m128i odd = _mm_and_si128(all, mask);
@@ -188,7 +192,7 @@ void unpack_avx2(const WeightView& weight,
     case WeightFormat::kQ4_1:
       return unpack_q4_1(weight.data + first / 32 * 20, count / 32, out);
     case WeightFormat::kNf4:
-      return unpack_nf4(weight, first, count, out);
+      return unpack_nf4(weight, row, column, count, out);
   }
 }
 
