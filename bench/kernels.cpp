@@ -142,7 +142,7 @@ void run_lora(const Table& table, std::int64_t T, std::int64_t N, std::int64_t K
   const double flops = 2.0 * static_cast<double>(T) * static_cast<double>((N + K) * R);
   const std::string name = fmt::format("T {} N {} K {} R {}", T, N, K, R);
   table.row("lora forward  " + name, flops, [&] {
-    ops::lora_forward({.y = view(y, {T, N}),
+    ops::lora_forward({
                        .u = view(u, {T, R}),
                        .x = view(x, {T, K}),
                        .a = view(a, {R, K}),

@@ -44,19 +44,15 @@ float attention_scale(const ModelConfig& model) {
   return 1.0F / std::sqrt(static_cast<float>(model.D));
 }
 
-// u = dropout(x) A^T and, where y is given, y += scale * u B^T.
+// The adapter's first product, u = dropout(x) A^T.
 void adapt(const LayerStep& step,
            LinearKind kind,
            const ConstTensorView& x,
-           const TensorView& y,
            const LayerActivations& activations) {
   if (const Adapter::Pair* pair = adapter_pair(step, kind)) {
-    ops::lora_forward({.y = y,
-                       .u = activations.u[static_cast<int>(kind)],
+    ops::lora_forward({.u = activations.u[static_cast<int>(kind)],
                        .x = x,
                        .a = pair->a,
-                       .b = pair->b,
-                       .scale = step.adapter->config().scale(),
                        .dropout = dropout_of(step, kind)});
   }
 }
@@ -69,9 +65,15 @@ void project(const LayerStep& step,
              const ConstTensorView& residual,
              const LayerActivations& activations) {
   const Linear& linear = step.weights->linear(kind);
-  ops::linear_forward(
-      {.y = y, .x = x, .weight = linear.weight, .bias = linear.bias, .residual = residual});
-  adapt(step, kind, x, y, activations);
+  ops::LinearForward forward{
+      .y = y, .x = x, .weight = linear.weight, .bias = linear.bias, .residual = residual};
+  if (const Adapter::Pair* pair = adapter_pair(step, kind)) {
+    adapt(step, kind, x, activations);
+    forward.adapter = {.u = activations.u[static_cast<int>(kind)],
+                       .b = pair->b,
+                       .scale = step.adapter->config().scale()};
+  }
+  ops::linear_forward(forward);
 }
 
 // dx (+)= W^T dy + adapter's part; the adapter's gradients are added to. Without dx the adapter's
@@ -84,16 +86,13 @@ void project_backward(const LayerStep& step,
                       bool accumulate,
                       const LayerActivations& activations,
                       const TensorView& du) {
-  if (dx) {
-    ops::linear_backward({.dx = dx,
-                          .dy = dy,
-                          .weight = step.weights->linear(kind).weight,
-                          .accumulate = accumulate});
-  }
-  if (const Adapter::Pair* pair = adapter_pair(step, kind)) {
+  ops::LinearBackward backward{
+      .dx = dx, .dy = dy, .weight = step.weights->linear(kind).weight, .accumulate = accumulate};
+  const Adapter::Pair* pair = adapter_pair(step, kind);
+  const bool drops = step.dropout > 0;
+  if (pair != nullptr) {
     ops::lora_backward({.da = pair->da,
                         .db = pair->db,
-                        .dx = dx,
                         .du = du,
                         .dy = dy,
                         .x = x,
@@ -102,6 +101,16 @@ void project_backward(const LayerStep& step,
                         .b = pair->b,
                         .scale = step.adapter->config().scale(),
                         .dropout = dropout_of(step, kind)});
+    if (!drops) {
+      backward.adapter = {.du = du, .a = pair->a};
+    }
+  }
+  if (!dx) {
+    return;
+  }
+  ops::linear_backward(backward);
+  if (pair != nullptr && drops) {
+    ops::lora_input_backward({.dx = dx, .du = du, .a = pair->a, .dropout = dropout_of(step, kind)});
   }
 }
 
@@ -222,7 +231,7 @@ void layer_recompute(const LayerStep& step,
                      LayerAttention attention) {
   attention_block(step, x, activations, attention);
   mlp_block(step, activations);
-  adapt(step, LinearKind::kDown, activations.s, {}, activations);
+  adapt(step, LinearKind::kDown, activations.s, activations);
 }
 
 void layer_forward(const LayerStep& step,

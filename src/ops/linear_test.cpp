@@ -16,7 +16,10 @@ struct Case {
   WeightView weight;
   std::vector<Float> x, residual, dy;
   std::vector<float> bias;
+  std::vector<float> u, a, b;  // the adapter's, of rank kRank
   std::vector<Float> y, dx;
+
+  static constexpr std::int64_t kRank = 5;
 
   Case(std::int64_t tokens, const WeightView& w)
       : T(tokens),
@@ -27,6 +30,9 @@ struct Case {
         residual(rounded_to<Float>(random_values(T * N, 2))),
         dy(rounded_to<Float>(random_values(T * N, 3))),
         bias(random_values(N, 4)),
+        u(random_values(T * kRank, 6)),
+        a(random_values(kRank * K, 7)),
+        b(random_values(N * kRank, 8)),
         y(static_cast<std::size_t>(T * N)),
         dx(rounded_to<Float>(random_values(T * K, 5))) {}
 
@@ -35,14 +41,19 @@ struct Case {
             .x = view(std::as_const(x), {T, K}),
             .weight = weight,
             .bias = view(std::as_const(bias), {N}),
-            .residual = view(std::as_const(residual), {T, N})};
+            .residual = view(std::as_const(residual), {T, N}),
+            .adapter = {.u = view(std::as_const(u), {T, kRank}),
+                        .b = view(std::as_const(b), {N, kRank}),
+                        .scale = 0.5F}};
   }
 
   LinearBackward backward() {
     return {.dx = view(dx, {T, K}),
             .dy = view(std::as_const(dy), {T, N}),
             .weight = weight,
-            .accumulate = true};
+            .accumulate = true,
+            .adapter = {.du = view(std::as_const(u), {T, kRank}),
+                        .a = view(std::as_const(a), {kRank, K})}};
   }
 };
 
@@ -53,17 +64,23 @@ TEST(Linear, MatchesNumbersWorkedByHand) {
   for (const Isa isa : isas_here()) {
     const WithIsa with(isa);
     Case<float> c(1, weight);
+    c.u = {2, 0, 0, 0, 3};
+    c.b.assign(3 * 5, 1);
+    c.b[4] = 11;
+    c.a.assign(5 * 2, 1);
+    c.a[9] = 5;
     c.x = {10, 100};
     c.bias = {0.5F, 0, -1};
     c.residual = {1000, 2000, 3000};
     linear_forward(c.forward());
-    EXPECT_EQ(c.y, (std::vector<float>{1210.5F, 2430, 3649}));
+    EXPECT_EQ(c.y, (std::vector<float>{1210.5F + 17.5F, 2430 + 2.5F, 3649 + 2.5F}));
     c.dy = {1, 10, 100};
     c.dx = {7, 8};
     linear_backward(c.backward());
-    EXPECT_EQ(c.dx, (std::vector<float>{531 + 7, 642 + 8}));
+    EXPECT_EQ(c.dx, (std::vector<float>{531 + 7 + 5, 642 + 8 + 17}));
     auto overwriting = c.backward();
     overwriting.accumulate = false;
+    overwriting.adapter = {};
     linear_backward(overwriting);
     EXPECT_EQ(c.dx, (std::vector<float>{531, 642}));
   }
@@ -146,6 +163,7 @@ TEST(Linear, TheOrderOfTheWeightChangesNoBit) {
         Case<BFloat16> one(1, panels.view());
         one.x.assign(truth.x.begin() + 4 * K, truth.x.begin() + 5 * K);
         one.residual.assign(truth.residual.begin() + 4 * 336, truth.residual.begin() + 5 * 336);
+        one.u.assign(truth.u.begin() + 4 * 5, truth.u.begin() + 5 * 5);
         linear_forward(one.forward());
         EXPECT_EQ(widened(one.y), std::vector<float>(y.begin() + 4 * 336, y.begin() + 5 * 336))
             << name_of(isa) << " " << name_of(format) << " " << threads << " threads";
@@ -190,6 +208,7 @@ TEST(Linear, ARowHasTheSameBitsInAnyCompanyAndForAnyThreadCount) {
       Case<float> one(1, weight.view());
       one.x.assign(all.x.begin() + row * 576, all.x.begin() + (row + 1) * 576);
       one.residual.assign(all.residual.begin() + row * 330, all.residual.begin() + (row + 1) * 330);
+      one.u.assign(all.u.begin() + row * 5, all.u.begin() + (row + 1) * 5);
       linear_forward(one.forward());
       EXPECT_TRUE(std::equal(one.y.begin(), one.y.end(), all.y.begin() + row * 330)) << row;
     }
@@ -202,6 +221,7 @@ TEST(Linear, BackwardMatchesCentralDifferences) {
   Case<float> c(2, weight.view());
   auto args = c.backward();
   args.accumulate = false;
+  args.adapter = {};  // lora_test.cpp has the adapter's
   linear_backward(args);
   const auto loss = [&c] {
     ref::linear_forward(c.forward());
@@ -254,6 +274,19 @@ TEST(Linear, NamesWhatDoesNotFit) {
                ErrorCode::kInvalidArgument,
                "[linear] residual bf16 (2, 3) does not match y f32 (2, 3): expected f32 (2, 3)");
   args = c.forward();
+  args.adapter.u.shape[0] = 1;
+  expect_error(refused(args),
+               ErrorCode::kInvalidArgument,
+               "[linear] u f32 (1, 5) does not match y f32 (2, 3): expected f32 (2, 5)");
+  args = c.forward();
+  args.adapter.b.shape[0] = 4;
+  expect_error(refused(args),
+               ErrorCode::kInvalidArgument,
+               "[linear] b f32 (4, 5) does not match u f32 (2, 5): expected f32 (3, 5)");
+  args = c.forward();
+  args.adapter.u.rank = 1;
+  expect_error(refused(args), ErrorCode::kInvalidArgument, "[linear] u f32 (2) must be a matrix");
+  args = c.forward();
   args.x.dtype = DType::kI32;
   expect_error(refused(args),
                ErrorCode::kInvalidArgument,
@@ -262,6 +295,11 @@ TEST(Linear, NamesWhatDoesNotFit) {
   args.x.device = DeviceKind::kCuda;
   expect_error(refused(args), ErrorCode::kUnsupported, "[linear] no kernel for x f32 (2, 32)");
   auto backward = c.backward();
+  backward.adapter.a.shape[1] = 31;
+  expect_error([&] { linear_backward(backward); },
+               ErrorCode::kInvalidArgument,
+               "[linear] a f32 (5, 31) does not match du f32 (2, 5): expected f32 (5, 32)");
+  backward = c.backward();
   backward.dx.shape[1] = 31;
   expect_error([&] { linear_backward(backward); },
                ErrorCode::kInvalidArgument,

@@ -20,7 +20,7 @@ struct Case {
   Dropout dropout;
   std::vector<Float> x, dy;
   std::vector<float> a, b;
-  std::vector<Float> y, dx;
+  std::vector<Float> dx;
   std::vector<float> u, du, da, db;
 
   explicit Case(const Dims& dims, float p = 0)
@@ -30,7 +30,6 @@ struct Case {
         dy(rounded_to<Float>(random_values(d.T * d.N, 2))),
         a(random_values(d.R * d.K, 3)),
         b(random_values(d.N * d.R, 4)),
-        y(rounded_to<Float>(random_values(d.T * d.N, 5))),
         dx(rounded_to<Float>(random_values(d.T * d.K, 6))),
         u(static_cast<std::size_t>(d.T * d.R), NAN),
         du(u),
@@ -38,19 +37,15 @@ struct Case {
         db(random_values(d.N * d.R, 8)) {}
 
   LoraForward forward() {
-    return {.y = view(y, {d.T, d.N}),
-            .u = view(u, {d.T, d.R}),
+    return {.u = view(u, {d.T, d.R}),
             .x = view(std::as_const(x), {d.T, d.K}),
             .a = view(std::as_const(a), {d.R, d.K}),
-            .b = view(std::as_const(b), {d.N, d.R}),
-            .scale = 0.5F,
             .dropout = dropout};
   }
 
   LoraBackward backward() {
     return {.da = view(da, {d.R, d.K}),
             .db = view(db, {d.N, d.R}),
-            .dx = view(dx, {d.T, d.K}),
             .du = view(du, {d.T, d.R}),
             .dy = view(std::as_const(dy), {d.T, d.N}),
             .x = view(std::as_const(x), {d.T, d.K}),
@@ -60,6 +55,13 @@ struct Case {
             .scale = 0.5F,
             .dropout = dropout};
   }
+
+  LoraInputBackward input_backward() {
+    return {.dx = view(dx, {d.T, d.K}),
+            .du = view(std::as_const(du), {d.T, d.R}),
+            .a = view(std::as_const(a), {d.R, d.K}),
+            .dropout = dropout};
+  }
 };
 
 TEST(Lora, MatchesNumbersWorkedByHand) {
@@ -67,14 +69,13 @@ TEST(Lora, MatchesNumbersWorkedByHand) {
   c.x = {3, 4};
   c.a = {10, 100};  // u = 430
   c.b = {1, 2};
-  c.y = {7, 8};
   lora_forward(c.forward());
   EXPECT_EQ(c.u, (std::vector<float>{430}));
-  EXPECT_EQ(c.y, (std::vector<float>{7 + 215, 8 + 430}));
   c.dy = {1, -2};
   c.da = c.dx = {1000, 2000};
   c.db = {1, 1};
   lora_backward(c.backward());
+  lora_input_backward(c.input_backward());
   EXPECT_EQ(c.db, (std::vector<float>{1 + 215, 1 - 430}));
   EXPECT_EQ(c.du, (std::vector<float>{-1.5F}));
   EXPECT_EQ(c.da, (std::vector<float>{1000 - 4.5F, 2000 - 6}));
@@ -96,9 +97,10 @@ void expect_agreement(const Dims& d, float p) {
   lora_forward(fast.forward());
   ref::lora_forward(truth.forward());
   expect_near(fast.u, truth.u, 1e-5F, what + " u");
-  expect_near(fast.y, truth.y, tolerance<Float>(1e-5F), what + " y");
   lora_backward(fast.backward());
   ref::lora_backward(truth.backward());
+  lora_input_backward(fast.input_backward());
+  ref::lora_input_backward(truth.input_backward());
   expect_near(fast.db, truth.db, 2e-5F, what + " db");
   expect_near(fast.du, truth.du, 2e-5F, what + " du");
   expect_near(fast.da, truth.da, 2e-5F, what + " da");
@@ -128,12 +130,16 @@ TEST(Lora, BackwardMatchesCentralDifferences) {
   }
   ref::lora_forward(c.forward());
   lora_backward(c.backward());
-  const auto loss = [&c] {
-    std::fill(c.y.begin(), c.y.end(), 0.0F);
+  lora_input_backward(c.input_backward());
+  const auto loss = [&c] {  // of scale * u B^T, with gradient dy
     ref::lora_forward(c.forward());
     double sum = 0;
-    for (std::size_t i = 0; i < c.y.size(); ++i) {
-      sum += static_cast<double>(c.y[i]) * c.dy[i];
+    for (std::int64_t t = 0; t < c.d.T; ++t) {
+      for (std::int64_t n = 0; n < c.d.N; ++n) {
+        for (std::int64_t r = 0; r < c.d.R; ++r) {
+          sum += 0.5 * c.u[t * c.d.R + r] * c.b[n * c.d.R + r] * c.dy[t * c.d.N + n];
+        }
+      }
     }
     return sum;
   };
@@ -174,24 +180,14 @@ TEST(Lora, GivesTheSameBitsForAnyThreadCount) {
       omp_set_num_threads(1 + 2 * i);
       lora_forward(cases[i].forward());
       lora_backward(cases[i].backward());
-      EXPECT_EQ(cases[i].y, cases[0].y);
+      lora_input_backward(cases[i].input_backward());
+      EXPECT_EQ(cases[i].u, cases[0].u);
       EXPECT_EQ(cases[i].dx, cases[0].dx);
       EXPECT_EQ(cases[i].da, cases[0].da);
       EXPECT_EQ(cases[i].db, cases[0].db);
     }
   }
   omp_set_num_threads(omp_get_num_procs());
-}
-
-TEST(Lora, TheGradientOfTheInputIsOptional) {
-  Case<float> c({.T = 2, .N = 3, .K = 4, .R = 2});
-  lora_forward(c.forward());
-  Case<float> without = c;
-  lora_backward(c.backward());
-  auto args = without.backward();
-  args.dx = {};
-  lora_backward(args);
-  EXPECT_EQ(without.da, c.da);
 }
 
 TEST(Lora, NamesWhatDoesNotFit) {
@@ -203,20 +199,13 @@ TEST(Lora, NamesWhatDoesNotFit) {
                ErrorCode::kInvalidArgument,
                "[lora] a f32 (2, 5) does not match x f32 (2, 4): expected f32 (2, 4)");
   args = c.forward();
-  args.b.shape[1] = 3;
+  args.u.dtype = DType::kBf16;
   expect_error(refused(args),
                ErrorCode::kInvalidArgument,
-               "[lora] b f32 (3, 3) does not match a f32 (2, 4): expected f32 (3, 2)");
-  args = c.forward();
-  args.y.dtype = DType::kBf16;
-  expect_error(refused(args),
-               ErrorCode::kInvalidArgument,
-               "[lora] y bf16 (2, 3) does not match x f32 (2, 4): expected f32 (2, 3)");
+               "[lora] u bf16 (2, 2) does not match x f32 (2, 4): expected f32 (2, 2)");
   args = c.forward();
   args.a.rank = 1;
-  expect_error(refused(args),
-               ErrorCode::kInvalidArgument,
-               "[lora] a f32 (2) and b f32 (3, 2) must be matrices");
+  expect_error(refused(args), ErrorCode::kInvalidArgument, "[lora] a f32 (2) must be a matrix");
   args = c.forward();
   args.dropout.p = 1;
   expect_error(refused(args), ErrorCode::kInvalidArgument, "[lora] dropout 1 is not in [0, 1)");
@@ -225,6 +214,16 @@ TEST(Lora, NamesWhatDoesNotFit) {
   expect_error([&] { lora_backward(backward); },
                ErrorCode::kInvalidArgument,
                "[lora] db f32 (4, 2) does not match b f32 (3, 2): expected f32 (3, 2)");
+  backward = c.backward();
+  backward.b.shape[1] = 3;
+  expect_error([&] { lora_backward(backward); },
+               ErrorCode::kInvalidArgument,
+               "[lora] b f32 (3, 3) does not match a f32 (2, 4): expected f32 (3, 2)");
+  auto input = c.input_backward();
+  input.du.shape[0] = 3;
+  expect_error([&] { lora_input_backward(input); },
+               ErrorCode::kInvalidArgument,
+               "[lora] du f32 (3, 2) does not match dx f32 (2, 4): expected f32 (2, 2)");
 }
 
 }  // namespace

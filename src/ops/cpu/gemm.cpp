@@ -66,6 +66,12 @@ double cycles(std::int64_t rows, std::int64_t cols, std::int64_t K) {
   return static_cast<double>(K) * (m * n / 16 + n + m / 4 + m * n / kGemmDepth);
 }
 
+// The same for one row.
+double row_cycles(const Shape& shape) {
+  constexpr double kWeightsPerCycle = 5;
+  return static_cast<double>(shape.N) * static_cast<double>(shape.K) / kWeightsPerCycle;
+}
+
 // As many threads as have enough to do to be worth waking.
 int useful_threads(double cycles) {
   constexpr double kWorthWaking = 50'000;
@@ -239,12 +245,14 @@ void pack_right(const Gemm& args,
   }
 }
 
-// Adds A[rows of the part, block of k] * B[block of k, columns of the part] to the part's sums.
+// Adds A[rows of the part, block of k] * B[block of k, columns of the part] to the part's sums, or
+// begins them where `first`.
 void multiply_block(const Gemm& args,
                     const GemmKernels& kernels,
                     const Part& part,
                     std::int64_t first_k,
                     std::int64_t depth,
+                    bool first,
                     Scratch& scratch) {
   for (std::int64_t done = 0; done < part.rows; done += kLeftRows) {
     Part pass = part;
@@ -256,14 +264,29 @@ void multiply_block(const Gemm& args,
       float* sums = scratch.sums + n / kTileCols * panel_stride(part) + done * kTileCols;
       for (std::int64_t m = 0; m < pass.rows; m += kTileRows) {
         const std::int64_t rows = std::min(kTileRows, pass.rows - m);
-        kernels.multiply[rows - 1](scratch.left + m * kLeftStride,
-                                   kLeftStride,
-                                   panel,
-                                   depth,
-                                   sums + m * kTileCols,
-                                   first_k == 0);
+        kernels.multiply[rows - 1](
+            scratch.left + m * kLeftStride, kLeftStride, panel, depth, sums + m * kTileCols, first);
       }
     }
+  }
+}
+
+// Adds the low-rank product to the part's sums.
+void add_low_rank(const Gemm& args,
+                  const GemmKernels& kernels,
+                  const Part& part,
+                  Scratch& scratch) {
+  const Gemm::LowRank& low_rank = args.low_rank;
+  const Gemm product{.a = low_rank.u, .b = as_weight(low_rank.v), .b_layout = low_rank.v_layout};
+  const std::int64_t R = low_rank.u.dim(1);
+  for (std::int64_t r = 0; r < R; r += kGemmDepth) {
+    const std::int64_t depth = std::min(kGemmDepth, R - r);
+    pack_right(product, kernels, part, r, depth, scratch);
+    const std::int64_t packed = depth * round_up(part.cols, kTileCols);
+    for (std::int64_t i = 0; i < packed; ++i) {
+      scratch.right[i] *= low_rank.scale;
+    }
+    multiply_block(product, kernels, part, r, depth, false, scratch);
   }
 }
 
@@ -271,10 +294,9 @@ void finish_plain(const Gemm& args,
                   const GemmKernels& kernels,
                   const Part& part,
                   std::int64_t N,
-                  const float* sums,
-                  std::int64_t stride) {
+                  const float* sums) {
   float mask[kMaxCols];
-  GemmFinish finish{.panel_stride = stride,
+  GemmFinish finish{.panel_stride = panel_stride(part),
                     .scale = args.scale,
                     .mask = args.mask.p > 0 ? mask : nullptr,
                     .bias = args.bias ? args.bias.as<float>() + part.first_col : nullptr,
@@ -321,10 +343,13 @@ void compute(const Gemm& args,
   for (std::int64_t k = 0; k < shape.K; k += kGemmDepth) {
     const std::int64_t depth = std::min(kGemmDepth, shape.K - k);
     pack_right(args, kernels, part, k, depth, scratch);
-    multiply_block(args, kernels, part, k, depth, scratch);
+    multiply_block(args, kernels, part, k, depth, k == 0, scratch);
+  }
+  if (args.low_rank.u) {
+    add_low_rank(args, kernels, part, scratch);
   }
   if (args.c_layout == Layout::kPlain) {
-    finish_plain(args, kernels, part, shape.N, scratch.sums, panel_stride(part));
+    finish_plain(args, kernels, part, shape.N, scratch.sums);
   } else {
     finish_transposed(args, part, shape.M, scratch.sums);
   }
@@ -337,8 +362,7 @@ bool is_row_product(const Gemm& args, const Shape& shape) {
          args.c_layout == Layout::kPlain && args.a_dropout.p == 0;
 }
 
-void row_product(const Gemm& args, const Shape& shape) {
-  constexpr std::int64_t kWeightsPerCycle = 5;
+void row_product(const Gemm& args, const Shape& shape, int threads, Scratch* scratches) {
   const GemmKernels& kernels = gemm_kernels();
   const PanelKernels& panels = panel_kernels();
   static thread_local std::vector<float> wide;
@@ -349,20 +373,22 @@ void row_product(const Gemm& args, const Shape& shape) {
   } else {
     std::copy_n(args.a.as<float>(), shape.K, row);
   }
-  const int threads =
-      useful_threads(static_cast<double>(shape.N * shape.K) / double{kWeightsPerCycle});
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (std::int64_t first = 0; first < shape.N; first += kMaxCols) {
     const Part part{
         .first_row = 0, .rows = 1, .first_col = first, .cols = std::min(kMaxCols, shape.N - first)};
-    float sums[kMaxCols];
+    Scratch& scratch = scratches[omp_get_thread_num()];
     panels.multiply_row({.a = row,
                          .weight = args.b,
                          .first_panel = first / kPanelRows,
                          .panels = part.cols / kPanelRows,
                          .depth = kGemmDepth,
-                         .sums = sums});
-    finish_plain(args, kernels, part, shape.N, sums, kPanelRows);
+                         .sums = scratch.sums,
+                         .stride = panel_stride(part)});
+    if (args.low_rank.u) {
+      add_low_rank(args, kernels, part, scratch);
+    }
+    finish_plain(args, kernels, part, shape.N, scratch.sums);
   }
 }
 
@@ -373,21 +399,23 @@ void gemm(const Gemm& args) {
   if (shape.M == 0 || shape.N == 0) {
     return;
   }
-  if (is_row_product(args, shape)) {
-    row_product(args, shape);
-    return;
-  }
-  const GemmKernels& kernels = gemm_kernels();
-  const int threads = useful_threads(cycles(shape.M, shape.N, shape.K));
-  // Blocks of B may run along its columns, so parts begin where blocks do.
-  const std::int64_t col_step = std::lcm(kTileCols, block_values(args.b.format));
-  const Partition split = partition(shape, col_step, threads);
-  const std::int64_t parts = split.row_parts * split.col_parts;
+  const bool one_row = is_row_product(args, shape);
+  const int threads =
+      useful_threads(one_row ? row_cycles(shape) : cycles(shape.M, shape.N, shape.K));
   static thread_local std::vector<Scratch> scratch;  // taken here: no exception may leave a thread
   if (scratch.size() < static_cast<std::size_t>(threads)) {
     scratch = std::vector<Scratch>(static_cast<std::size_t>(threads));
   }
   Scratch* const scratches = scratch.data();
+  if (one_row) {
+    row_product(args, shape, threads, scratches);
+    return;
+  }
+  const GemmKernels& kernels = gemm_kernels();
+  // Blocks of B may run along its columns, so parts begin where blocks do.
+  const std::int64_t col_step = std::lcm(kTileCols, block_values(args.b.format));
+  const Partition split = partition(shape, col_step, threads);
+  const std::int64_t parts = split.row_parts * split.col_parts;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && parts > 1)
   for (std::int64_t i = 0; i < parts; ++i) {
     const std::int64_t row = i % split.row_parts * split.rows;

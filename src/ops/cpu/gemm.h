@@ -11,14 +11,16 @@ enum class Layout : std::uint8_t { kPlain, kTransposed };
 
 /// The matrix product that linear layers, adapters and the output head stand on:
 ///
-///     C[m, n] = scale * mask(m, n) * sum_k A[m, k] * B[k, n] + bias[n] + residual[m, n]
+///     C[m, n] = scale * mask(m, n) * (sum_k A[m, k] * B[k, n] + (low rank)[m, n])
+///               + bias[n] + residual[m, n]
 ///
 /// in blocks, after Goto & van de Geijn 2008: B is unpacked, whatever its format, into panels of
 /// kTileCols columns and kGemmDepth rows that stay in cache while all rows of A pass by, and tiles
 /// of C are summed in registers.
 ///
-/// An element is the sum, over blocks of kGemmDepth, of sums that run over k in order, all in f32:
-/// its bits depend on its row of A, its column of B and the instruction set, on nothing else.
+/// An element is the sum, over blocks of kGemmDepth, of sums that run over k in order, all in f32,
+/// the low-rank product's blocks last: its bits depend on its row of A, its column of B and the
+/// instruction set, on nothing else.
 struct Gemm {
   TensorView c;  ///< (M, N) f32 or bf16; (N, M) where `c_layout` is kTransposed
 
@@ -29,6 +31,16 @@ struct Gemm {
   WeightView b;  ///< (K, N); (N, K) where transposed
   Layout b_layout = Layout::kPlain;
   Dropout b_dropout;  ///< of B; only where B is not transposed
+
+  /// scale * U V, summed along as so many more steps of k; optional.
+  struct LowRank {
+    ConstTensorView u;  ///< (M, R) f32
+    ConstTensorView v;  ///< (R, N) f32; (N, R) where transposed
+    Layout v_layout = Layout::kPlain;
+    float scale = 1;
+  };
+
+  LowRank low_rank;
 
   Layout c_layout = Layout::kPlain;  ///< transposed: f32, without bias and mask
   float scale = 1;

@@ -10,14 +10,6 @@ void lora_forward(const LoraForward& args) {
         .a_dropout = args.dropout,
         .b = as_weight(args.a),
         .b_layout = Layout::kTransposed});
-  if (args.y) {
-    gemm({.c = args.y,
-          .a = args.u,
-          .b = as_weight(args.b),
-          .b_layout = Layout::kTransposed,
-          .scale = args.scale,
-          .residual = args.y});
-  }
 }
 
 void lora_backward(const LoraBackward& args) {
@@ -37,13 +29,14 @@ void lora_backward(const LoraBackward& args) {
         .b = as_weight(args.x),
         .b_dropout = args.dropout,
         .residual = args.da});
-  if (args.dx) {
-    gemm({.c = args.dx,
-          .a = args.du,
-          .b = as_weight(args.a),
-          .mask = args.dropout,
-          .residual = args.dx});
-  }
+}
+
+void lora_input_backward(const LoraInputBackward& args) {
+  gemm({.c = args.dx,
+        .a = args.du,
+        .b = as_weight(args.a),
+        .mask = args.dropout,
+        .residual = args.dx});
 }
 
 }  // namespace longtune::ops::cpu

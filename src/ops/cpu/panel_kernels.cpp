@@ -30,7 +30,7 @@ void unpack_panel(const WeightView& weight,
 void multiply_row(const RowProduct& args) {
   const std::int64_t K = args.weight.K;
   for (std::int64_t p = 0; p < args.panels; ++p) {
-    float* total = args.sums + p * kPanelRows;
+    float* total = args.sums + p * args.stride;
     std::fill_n(total, kPanelRows, 0.0F);
     for (std::int64_t first = 0; first < K; first += args.depth) {
       const std::int64_t end = std::min(first + args.depth, K);

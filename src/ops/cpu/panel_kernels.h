@@ -7,14 +7,15 @@
 /// What products read from weights in panels (WeightOrder::kPanels), by instruction set.
 namespace longtune::ops::cpu {
 
-/// One row of A by panels of W: sums[p * kPanelRows + n] = sum_k a[k] * W[n of panel p, k].
+/// One row of A by panels of W: sums[p * stride + n] = sum_k a[k] * W[n of panel p, k].
 struct RowProduct {
   const float* a = nullptr;  ///< (K)
   WeightView weight;         ///< in panels
   std::int64_t first_panel = 0;
   std::int64_t panels = 0;
   std::int64_t depth = 0;  ///< steps of k that are summed on their own before they join the rest
-  float* sums = nullptr;   ///< (panels, kPanelRows)
+  float* sums = nullptr;   ///< kPanelRows of each panel
+  std::int64_t stride = kPanelRows;
 };
 
 struct PanelKernels {

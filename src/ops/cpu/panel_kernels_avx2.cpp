@@ -395,7 +395,7 @@ void multiply_together(const RowProduct& args, std::int64_t first) {
       }
     }
     for (int p = 0; p < kTogether && first + p < args.panels; ++p) {
-      join(sums[p], args.sums + (first + p) * kPanelRows, begin == 0);
+      join(sums[p], args.sums + (first + p) * args.stride, begin == 0);
     }
   }
 }

@@ -22,7 +22,6 @@ void add(const TensorView& view, std::int64_t index, double value) {
 void lora_forward(const LoraForward& args) {
   const auto T = args.x.dim(0);
   const auto K = args.x.dim(1);
-  const auto N = args.b.dim(0);
   const auto R = args.a.dim(0);
   for (std::int64_t t = 0; t < T; ++t) {
     for (std::int64_t r = 0; r < R; ++r) {
@@ -31,13 +30,6 @@ void lora_forward(const LoraForward& args) {
         sum += factor(args.dropout, t, K, k) * get(args.x, t * K + k) * get(args.a, r * K + k);
       }
       set(args.u, t * R + r, sum);
-    }
-    for (std::int64_t n = 0; args.y && n < N; ++n) {
-      double sum = 0;
-      for (std::int64_t r = 0; r < R; ++r) {
-        sum += get(args.u, t * R + r) * get(args.b, n * R + r);
-      }
-      add(args.y, t * N + n, args.scale * sum);
     }
   }
 }
@@ -70,7 +62,13 @@ void lora_backward(const LoraBackward& args) {
       add(args.da, r * K + k, sum);
     }
   }
-  for (std::int64_t t = 0; args.dx && t < T; ++t) {
+}
+
+void lora_input_backward(const LoraInputBackward& args) {
+  const auto T = args.dx.dim(0);
+  const auto K = args.dx.dim(1);
+  const auto R = args.a.dim(0);
+  for (std::int64_t t = 0; t < T; ++t) {
     for (std::int64_t k = 0; k < K; ++k) {
       double sum = 0;
       for (std::int64_t r = 0; r < R; ++r) {
