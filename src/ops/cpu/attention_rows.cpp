@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "base/bytes.h"
+#include "device/scratch_memory.h"
 
 namespace longtune::ops::cpu {
 
@@ -140,14 +141,9 @@ ThreadScratch::ThreadScratch(std::int64_t count) {
   constexpr std::int64_t kLine = 16;  // floats in 64 bytes
   // An odd number of lines: threads' memories do not crowd the same sets of a shared cache.
   stride_ = (round_up(count, kLine) / kLine | 1) * kLine;
-  static thread_local std::vector<float> kept;
-  const auto needed = static_cast<std::size_t>(stride_ * omp_get_max_threads() + kLine);
-  if (kept.size() < needed) {
-    kept = {};  // before more is taken
-    kept.resize(needed);
-  }
-  const auto address = reinterpret_cast<std::uintptr_t>(kept.data());
-  memory_ = kept.data() + (64 - address % 64) % 64 / sizeof(float);
+  static thread_local ScratchMemory kept;
+  const std::int64_t bytes = stride_ * omp_get_max_threads() * std::int64_t{sizeof(float)};
+  memory_ = reinterpret_cast<float*>(kept.at_least(bytes));
 }
 
 float* ThreadScratch::mine() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "device/scratch_memory.h"
 #include "ops/cpu/dropout.h"
 #include "ops/cpu/gemm_kernels.h"
 #include "ops/cpu/panel_kernels.h"
@@ -402,11 +403,9 @@ void gemm(const Gemm& args) {
   const bool one_row = is_row_product(args, shape);
   const int threads =
       useful_threads(one_row ? row_cycles(shape) : cycles(shape.M, shape.N, shape.K));
-  static thread_local std::vector<Scratch> scratch;  // taken here: no exception may leave a thread
-  if (scratch.size() < static_cast<std::size_t>(threads)) {
-    scratch = std::vector<Scratch>(static_cast<std::size_t>(threads));
-  }
-  Scratch* const scratches = scratch.data();
+  static thread_local ScratchMemory scratch;  // taken here: no exception may leave a thread
+  auto* const scratches =
+      reinterpret_cast<Scratch*>(scratch.at_least(threads * std::int64_t{sizeof(Scratch)}));
   if (one_row) {
     row_product(args, shape, threads, scratches);
     return;
