@@ -374,10 +374,13 @@ void row_product(const Gemm& args, const Shape& shape, int threads, Scratch* scr
   } else {
     std::copy_n(args.a.as<float>(), shape.K, row);
   }
+  // As many equal runs of columns for every thread.
+  const std::int64_t runs = (shape.N + threads * kMaxCols - 1) / (threads * kMaxCols) * threads;
+  const std::int64_t cols = round_up((shape.N + runs - 1) / runs, kTileCols);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (std::int64_t first = 0; first < shape.N; first += kMaxCols) {
+  for (std::int64_t first = 0; first < shape.N; first += cols) {
     const Part part{
-        .first_row = 0, .rows = 1, .first_col = first, .cols = std::min(kMaxCols, shape.N - first)};
+        .first_row = 0, .rows = 1, .first_col = first, .cols = std::min(cols, shape.N - first)};
     Scratch& scratch = scratches[omp_get_thread_num()];
     panels.multiply_row({.a = row,
                          .weight = args.b,
