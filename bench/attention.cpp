@@ -109,7 +109,7 @@ class Case {
 
   void forward() {
     ops::attention_forward({.out = out_.shaped({s_.T, s_.Hq, s_.D}),
-                            .lse = lse_.shaped({s_.Hq, s_.T}),
+                            .lse = lse_.shaped({s_.T, s_.Hq}),
                             .q = q_.shaped({s_.T, s_.Hq, s_.D}),
                             .kv = kv(),
                             .first_position = s_.first_position,
@@ -120,7 +120,7 @@ class Case {
   void column_sums() {
     ops::attention_column_sums({.sums = sums_.shaped({s_.Hkv, tokens()}),
                                 .q = q_.shaped({s_.T, s_.Hq, s_.D}),
-                                .lse = lse_.shaped({s_.Hq, s_.T}),
+                                .lse = lse_.shaped({s_.T, s_.Hq}),
                                 .kv = kv(),
                                 .first_position = s_.first_position,
                                 .scale = scale(),
@@ -131,12 +131,12 @@ class Case {
     ops::attention_backward({.dq = dq_.shaped({s_.T, s_.Hq, s_.D}),
                              .dk = dk_.shaped({live(), s_.Hkv, s_.D}),
                              .dv = dv_.shaped({live(), s_.Hkv, s_.D}),
-                             .delta = delta_.shaped({s_.Hq, s_.T}),
+                             .delta = delta_.shaped({s_.T, s_.Hq}),
                              .group_dk = group_dk_.shaped({live(), s_.Hkv, s_.D}),
                              .group_dv = group_dv_.shaped({live(), s_.Hkv, s_.D}),
                              .dout = dout_.shaped({s_.T, s_.Hq, s_.D}),
                              .out = out_.shaped({s_.T, s_.Hq, s_.D}),
-                             .lse = lse_.shaped({s_.Hq, s_.T}),
+                             .lse = lse_.shaped({s_.T, s_.Hq}),
                              .q = q_.shaped({s_.T, s_.Hq, s_.D}),
                              .kv = kv(),
                              .first_position = s_.first_position,

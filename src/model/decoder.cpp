@@ -79,7 +79,7 @@ void Decoder::take_buffers(Arena& arena) {
   }
   if (attention_ == LayerAttention::kKept) {
     kept_out_ = arena.take("attention outputs", dtype, {config_.L, T, config_.Hq * config_.D});
-    kept_lse_ = arena.take("attention outputs", DType::kF32, {config_.L, config_.Hq, T});
+    kept_lse_ = arena.take("attention outputs", DType::kF32, {config_.L, T, config_.Hq});
   }
   // The head works between the layers' forward and backward passes, so the two share memory.
   {
@@ -139,10 +139,8 @@ LayerActivations Decoder::activations(std::int64_t layer) const {
     const std::int64_t Hq = config_.Hq;
     result.out = kept_out_.reshaped({config_.L * cell_capacity_, Hq, config_.D})
                      .rows(layer * cell_capacity_, T);
-    // Fewer tokens make shorter rows, as in LayerActivations::first.
-    result.lse = kept_lse_.reshaped({config_.L, Hq * cell_capacity_}).rows(layer, 1);
-    result.lse.rank = 2;
-    result.lse.shape = {Hq, T};
+    result.lse =
+        kept_lse_.reshaped({config_.L * cell_capacity_, Hq}).rows(layer * cell_capacity_, T);
   }
   return result;
 }

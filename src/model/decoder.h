@@ -103,7 +103,7 @@ class Decoder {
   TensorView inputs_;       ///< (L + 1, T, C) in training, (2, T, C) in inference
   TensorView dx_;           ///< (T, C), training
   TensorView kept_out_;     ///< (L, T, Hq * D), where attention is kept
-  TensorView kept_lse_;     ///< (L, Hq, T) f32, where attention is kept
+  TensorView kept_lse_;     ///< (L, T, Hq) f32, where attention is kept
   std::unique_ptr<HeadBuffers> head_;
   std::optional<LayerActivations> activations_;
   std::optional<LayerGradients> gradients_;

@@ -53,7 +53,7 @@ struct LayerActivations {
   TensorView k;       ///< (T, Hkv, D) rotated
   TensorView v;       ///< (T, Hkv, D)
   TensorView out;     ///< (T, Hq, D) attention; not taken where it is kept for each layer
-  TensorView lse;     ///< (Hq, T) f32; likewise
+  TensorView lse;     ///< (T, Hq) f32; likewise
   TensorView x2;      ///< (T, C) after attention and its residual
   TensorView h2;      ///< (T, C) after the MLP norm
   TensorView rstd2;   ///< (T)
@@ -84,7 +84,7 @@ struct LayerGradients {
   TensorView dv_sum;  ///< (T, Hkv, D) f32
   TensorView dk;      ///< (T, Hkv, D); is dk_sum in f32
   TensorView dv;      ///< (T, Hkv, D); is dv_sum in f32
-  TensorView delta;   ///< (Hq, T) f32
+  TensorView delta;   ///< (T, Hq) f32
   TensorView du;      ///< (T, R) f32
 
   LayerGradients(

@@ -12,13 +12,6 @@ void shorten(TensorView& view, std::int64_t T, std::int64_t rows_per_token = 1) 
   }
 }
 
-// (heads, T) buffers hold fewer columns, so that rows stay contiguous.
-void shorten_columns(TensorView& view, std::int64_t T) {
-  if (view) {
-    view.shape[1] = T;
-  }
-}
-
 }  // namespace
 
 LayerActivations::LayerActivations(const ModelConfig& model,
@@ -43,7 +36,7 @@ LayerActivations::LayerActivations(const ModelConfig& model,
   v = arena.take(kPurpose, dtype, {T, Hkv, D});
   if (attention == LayerAttention::kRecomputed) {
     out = arena.take(kPurpose, dtype, {T, Hq, D});
-    lse = arena.take(kPurpose, DType::kF32, {Hq, T});
+    lse = arena.take(kPurpose, DType::kF32, {T, Hq});
   }
   x2 = arena.take(kPurpose, dtype, {T, C});
   h2 = arena.take(kPurpose, dtype, {T, C});
@@ -78,7 +71,7 @@ LayerActivations LayerActivations::first(std::int64_t T) const {
   }
   shorten(part.rstd_q, T, q.dim(1));
   shorten(part.rstd_k, T, k.dim(1));
-  shorten_columns(part.lse, T);
+  shorten(part.lse, T);
   for (TensorView& view : part.u) {
     shorten(view, T);
   }
@@ -107,7 +100,7 @@ LayerGradients::LayerGradients(
     dk = arena.take(kPurpose, dtype, {T, Hkv, D});
     dv = arena.take(kPurpose, dtype, {T, Hkv, D});
   }
-  delta = arena.take(kPurpose, DType::kF32, {Hq, T});
+  delta = arena.take(kPurpose, DType::kF32, {T, Hq});
 }
 
 LayerGradients LayerGradients::first(std::int64_t T) const {
@@ -120,10 +113,10 @@ LayerGradients LayerGradients::first(std::int64_t T) const {
                            &part.dk_sum,
                            &part.dv_sum,
                            &part.dk,
-                           &part.dv}) {
+                           &part.dv,
+                           &part.delta}) {
     shorten(*view, T);
   }
-  shorten_columns(part.delta, T);
   return part;
 }
 

@@ -145,7 +145,7 @@ void check_like_q(const Queries& queries, const Argument& argument, DType dtype)
 
 void check_statistics(const Queries& queries, const Argument& argument) {
   const ConstTensorView& q = queries.q;
-  expect(queries.where, argument, {"q", q}, DType::kF32, {q.dim(1), q.dim(0)});
+  expect(queries.where, argument, {"q", q}, DType::kF32, {q.dim(0), q.dim(1)});
 }
 
 void check_live(const AttentionBackward& args, const Queries& queries) {
@@ -163,8 +163,9 @@ void check_live(const AttentionBackward& args, const Queries& queries) {
   if (args.selection.capacity > 0) {
     gradients.insert(gradients.end(), {{"group_dk", args.group_dk}, {"group_dv", args.group_dv}});
   }
+  const std::int64_t rows = std::max(live, args.dk.rank == 3 ? args.dk.dim(0) : 0);
   for (const Argument& gradient : gradients) {
-    expect(queries.where, gradient, {"q", args.q}, DType::kF32, {live, args.kv.Hkv, args.kv.D});
+    expect(queries.where, gradient, {"q", args.q}, DType::kF32, {rows, args.kv.Hkv, args.kv.D});
   }
 }
 

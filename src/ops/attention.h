@@ -14,11 +14,11 @@ constexpr std::int64_t kMaxHeadDimension = 256;
 /// first_position + t and sees those of the tokens [0, first_position + t] that `selection` names,
 /// which sums below run over; head h reads KV head h / (Hq / Hkv).
 ///
-///     s[h, t, j] = scale * q[t, h] . k[j]      lse[h, t] = log(sum_j exp(s[h, t, j]))
-///     out[t, h]  = sum_j exp(s[h, t, j] - lse[h, t]) * v[j]
+///     s[h, t, j] = scale * q[t, h] . k[j]      lse[t, h] = log(sum_j exp(s[h, t, j]))
+///     out[t, h]  = sum_j exp(s[h, t, j] - lse[t, h]) * v[j]
 struct AttentionForward {
   TensorView out;     ///< (T, Hq, D) f32 or bf16
-  TensorView lse;     ///< (Hq, T) f32; kept for the backward pass
+  TensorView lse;     ///< (T, Hq) f32; kept for the backward pass
   ConstTensorView q;  ///< (T, Hq, D), rotated, dtype of out
   KvPages kv;         ///< kv.tokens >= first_position + T; pages that no query sees may be null
   std::int64_t first_position = 0;
@@ -36,24 +36,31 @@ void attention_forward(const AttentionForward& args);
 /// Gradients of queries and of the live keys and values, those from `live_begin` on; earlier ones
 /// are detached history, which counts for dq only.
 ///
-///     delta[h, t] = sum_d dout[t, h, d] * out[t, h, d]
+///     delta[t, h] = sum_d dout[t, h, d] * out[t, h, d]
 ///
-///     p[h, t, j]  = exp(s[h, t, j] - lse[h, t])
+///     p[h, t, j]  = exp(s[h, t, j] - lse[t, h])
 ///
 ///     ds = p * (dout . v - delta)    dq = scale * ds k    dk = scale * ds^T q    dv = p^T dout
+///
+/// A pass may be cut into calls at multiples of 64 positions or, where groups are listed, of
+/// block_queries, from the last queries to the first: the first call begins the gradients of keys
+/// and values, the last one ends them, and no bit depends on the cuts.
 struct AttentionBackward {
-  TensorView dq;         ///< (T, Hq, D), dtype of q, overwritten; may not be q
-  TensorView dk;         ///< (S - live_begin, Hkv, D) f32, overwritten; S = first_position + T
-  TensorView dv;         ///< (S - live_begin, Hkv, D) f32, overwritten
-  TensorView delta;      ///< (Hq, T) f32, scratch
+  TensorView dq;  ///< (T, Hq, D), dtype of q, overwritten; may not be q
+  TensorView dk;  ///< (live, Hkv, D) f32: of the tokens from live_begin on, of which there are at
+                  ///< least first_position + T - live_begin
+  TensorView dv;  ///< (live, Hkv, D) f32
+  TensorView delta;      ///< (T, Hq) f32, scratch
   TensorView group_dk;   ///< as dk, scratch; where groups are listed
   TensorView group_dv;   ///< as dv, likewise
   ConstTensorView dout;  ///< (T, Hq, D), dtype of q
   ConstTensorView out;   ///< (T, Hq, D), as written by the forward pass
-  ConstTensorView lse;   ///< (Hq, T), as written by the forward pass
+  ConstTensorView lse;   ///< (T, Hq), as written by the forward pass
   ConstTensorView q;     ///< (T, Hq, D) f32 or bf16
   KvPages kv;
   std::int64_t first_position = 0;
+  bool begins = true;           ///< dk, dv, group_dk and group_dv are overwritten, else added to
+  bool ends = true;             ///< the groups' part joins dk and dv
   std::int64_t live_begin = 0;  ///< multiple of 64, at most first_position
   float scale = 1;
   Selection selection;  ///< as in the forward pass
@@ -67,11 +74,11 @@ void attention_backward(const AttentionBackward& args);
 /// ever being stored: the mean over the query heads of a KV head, summed over the queries of
 /// `rows`.
 ///
-///     sums[kv, j] = Hkv / Hq * sum_{t in rows, h of kv} exp(s[h, t, j] - lse[h, t])
+///     sums[kv, j] = Hkv / Hq * sum_{t in rows, h of kv} exp(s[h, t, j] - lse[t, h])
 struct AttentionColumnSums {
   TensorView sums;      ///< (Hkv, first_position + T) f32, overwritten
   ConstTensorView q;    ///< (T, Hq, D) f32 or bf16
-  ConstTensorView lse;  ///< (Hq, T), as written by the forward pass
+  ConstTensorView lse;  ///< (T, Hq), as written by the forward pass
   KvPages kv;
   std::int64_t first_position = 0;
   float scale = 1;

@@ -230,8 +230,8 @@ void Unit::load(std::int64_t piece) const {
   std::fill_n(lse, kBlockRows, kNoRow);
   std::fill_n(delta, kBlockRows, 0.0F);
   for_each_row(set_, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
-    lse[row] = args_.lse.as<float>()[h * set_.T + t] * std::numbers::log2e_v<float>;
-    delta[row] = args_.delta.as<float>()[h * set_.T + t];
+    lse[row] = args_.lse.as<float>()[t * set_.Hq + h] * std::numbers::log2e_v<float>;
+    delta[row] = args_.delta.as<float>()[t * set_.Hq + h];
   });
 }
 
@@ -385,7 +385,7 @@ void make_delta(const AttentionBackward& args, const QuerySet& set) {
     for (const float lane : lanes) {
       sum += lane;
     }
-    args.delta.as<float>()[row % set.Hq * set.T + row / set.Hq] = sum;
+    args.delta.as<float>()[row] = sum;
   }
 }
 
@@ -406,30 +406,41 @@ void add(const TensorView& to, const TensorView& from) {
   }
 }
 
-// The units of the first KV head, those with the longest history first; smaller ones where there
-// would be too few for the threads.
-std::vector<QueryBlock> line_of_units(const QuerySet& set) {
+// The units of up to `rows` rows of the first KV head, pages with the longest history first.
+std::vector<QueryBlock> units_of(const QuerySet& set, std::int64_t rows) {
   const std::int64_t runs = set.head_runs() / set.kv.Hkv;
-  const auto units_of = [&](std::int64_t rows) {
-    std::vector<QueryBlock> units;
-    for (std::int64_t page = set.end_page() - 1; page >= set.first_page(); --page) {
-      for (std::int64_t run = 0; run < runs; ++run) {
-        append_blocks(set, run, page, rows, units);
-      }
+  std::vector<QueryBlock> units;
+  for (std::int64_t page = set.end_page() - 1; page >= set.first_page(); --page) {
+    for (std::int64_t run = 0; run < runs; ++run) {
+      append_blocks(set, run, page, rows, units);
     }
-    return units;
-  };
+  }
+  return units;
+}
+
+// Where groups are listed, a unit is one block of queries, the last block first, so that a pass may
+// be cut between any two.
+std::vector<QueryBlock> units_with_groups(const QuerySet& set) {
+  std::vector<QueryBlock> units = units_of(set, set.selection_rows());
+  const auto end = [&](const QueryBlock& unit) { return unit.position(unit.rows - 1); };
+  std::ranges::stable_sort(units, std::ranges::greater(), end);
+  return units;
+}
+
+// Smaller units where there would be too few for the threads. Where groups are listed, a unit is
+// one block of queries.
+std::vector<QueryBlock> line_of_units(const QuerySet& set) {
   if (set.has_groups()) {
-    return units_of(set.selection_rows());
+    return units_with_groups(set);
   }
   const auto wanted = 2 * static_cast<std::int64_t>(omp_get_max_threads());
   for (std::int64_t rows = kUnitRows; rows > kBlockRows; rows /= 2) {
-    std::vector<QueryBlock> units = units_of(rows);
+    std::vector<QueryBlock> units = units_of(set, rows);
     if (static_cast<std::int64_t>(units.size()) * set.kv.Hkv >= wanted) {
       return units;
     }
   }
-  return units_of(kBlockRows);
+  return units_of(set, kBlockRows);
 }
 
 void run_units(Pass& pass) {
@@ -460,15 +471,17 @@ void attention_backward(const AttentionBackward& args) {
             .tiles = attention_tiles(selected_isa()),
             .set = set,
             .units = line_of_units(set)};
-  clear(args.dk);
-  clear(args.dv);
-  if (set.has_groups()) {
+  if (args.begins) {
+    clear(args.dk);
+    clear(args.dv);
+  }
+  if (args.begins && set.has_groups()) {
     clear(args.group_dk);
     clear(args.group_dv);
   }
   with_float_type(args.q.dtype, [&]<class Float>(Float*) { make_delta<Float>(args, set); });
   run_units(pass);
-  if (set.has_groups()) {
+  if (args.ends && set.has_groups()) {
     add(args.dk, args.group_dk);
     add(args.dv, args.group_dv);
   }

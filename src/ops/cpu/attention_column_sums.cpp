@@ -53,7 +53,8 @@ void Pass::add_block(const QueryBlock& block,
   std::fill_n(lse, kTaskRows, kNoRow);
   const std::int64_t skipped = set.first_position - args.first_position;
   for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
-    lse[row] = args.lse.as<float>()[h * args.q.dim(0) + skipped + t] * std::numbers::log2e_v<float>;
+    lse[row] =
+        args.lse.as<float>()[(skipped + t) * args.q.dim(1) + h] * std::numbers::log2e_v<float>;
   });
   std::uint64_t seen[kTaskRows];
   causal_bits(block, seen);

@@ -48,7 +48,7 @@ void write_rows(const AttentionForward& args,
   const std::int64_t width = padded_dimension(D);
   for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
     const float sum = scratch.sum[row];
-    args.lse.as<float>()[h * set.T + t] =
+    args.lse.as<float>()[t * set.Hq + h] =
         (scratch.highest[row] + std::log2(sum)) * std::numbers::ln2_v<float>;
     const float* source = scratch.rows + row * width;
     auto* target = args.out.as<Float>() + (t * set.Hq + h) * D;

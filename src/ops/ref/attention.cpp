@@ -105,7 +105,7 @@ void forward(const AttentionForward& args) {
         sum += std::exp(score - highest);
       }
       const double lse = highest + std::log(sum);
-      args.lse.as<float>()[h * T + t] = static_cast<float>(lse);
+      args.lse.as<float>()[t * Hq + h] = static_cast<float>(lse);
       for (std::int64_t d = 0; d < D; ++d) {
         double out = 0;
         for (std::int64_t j = 0; j < seen; ++j) {
@@ -124,7 +124,6 @@ struct Head {
 
 template <class Float>
 void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t, Head& head) {
-  const auto T = args.q.dim(0);
   const auto Hq = args.q.dim(1);
   const auto D = args.q.dim(2);
   const std::int64_t seen = args.first_position + t + 1;
@@ -136,7 +135,7 @@ void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t,
   for (std::int64_t d = 0; d < D; ++d) {
     delta += static_cast<double>(static_cast<float>(dout[d])) * static_cast<float>(out[d]);
   }
-  args.delta.as<float>()[h * T + t] = static_cast<float>(delta);
+  args.delta.as<float>()[t * Hq + h] = static_cast<float>(delta);
   std::vector<double> dq(static_cast<std::size_t>(D));
   const Sight sight = sight_of(args);
   for (std::int64_t j = 0; j < seen; ++j) {
@@ -144,7 +143,7 @@ void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t,
       continue;
     }
     const double score = args.scale * dot(q, &head.keys[j * D], D);
-    const double p = std::exp(score - args.lse.as<float>()[h * T + t]);
+    const double p = std::exp(score - args.lse.as<float>()[t * Hq + h]);
     const double ds = p * (dot(dout, &head.values[j * D], D) - delta);
     for (std::int64_t d = 0; d < D; ++d) {
       dq[d] += args.scale * ds * head.keys[j * D + d];
@@ -178,8 +177,10 @@ void backward(const AttentionBackward& args) {
     for (std::int64_t j = args.live_begin; j < S; ++j) {
       for (std::int64_t d = 0; d < D; ++d) {
         const std::int64_t target = ((j - args.live_begin) * Hkv + kv_head) * D + d;
-        args.dk.as<float>()[target] = static_cast<float>(head.dk[j * D + d]);
-        args.dv.as<float>()[target] = static_cast<float>(head.dv[j * D + d]);
+        float& dk = args.dk.as<float>()[target];
+        float& dv = args.dv.as<float>()[target];
+        dk = (args.begins ? 0 : dk) + static_cast<float>(head.dk[j * D + d]);
+        dv = (args.begins ? 0 : dv) + static_cast<float>(head.dv[j * D + d]);
       }
     }
   }
@@ -199,7 +200,7 @@ void column_sums(const AttentionColumnSums& args) {
       for (std::int64_t t = first; t < args.end_row; ++t) {
         for (std::int64_t h = kv_head * G; h < (kv_head + 1) * G; ++h) {
           const auto* q = args.q.as<Float>() + (t * Hq + h) * D;
-          const double lse = args.lse.as<float>()[h * args.q.dim(0) + t];
+          const double lse = args.lse.as<float>()[t * Hq + h];
           sum += std::exp(args.scale * dot(q, &keys[j * D], D) - lse);
         }
       }
