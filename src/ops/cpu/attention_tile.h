@@ -91,6 +91,9 @@ struct AttentionTiles {
   void (*forward)(const ForwardTile& tile);
   void (*backward)(const BackwardTile& tile);
   void (*add_weights)(const WeightTile& tile);
+  /// scores (count, 16) = keys (count, D) q_t (D, 16), each a sum over d in order.
+  void (*scores)(
+      const float* q_t, const float* keys, std::int64_t count, std::int64_t D, float* scores);
   /// panel (D, 16) = factor * transpose of rows (16, D) with `stride` values between rows.
   void (*transpose)(
       const float* rows, std::int64_t stride, std::int64_t D, float factor, float* panel);

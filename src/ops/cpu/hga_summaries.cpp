@@ -1,0 +1,61 @@
+#include "ops/hga_summaries.h"
+
+#include "ops/attention.h"
+
+namespace longtune::ops::cpu {
+namespace {
+
+template <class Float>
+void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+  const std::int64_t D = args.kv.D;
+  const std::int64_t half = D / 2;
+  float sums[kMaxHeadDimension] = {};
+  for (std::int64_t j = 0; j < count; ++j) {
+    const Float* key = keys + j * D;
+    const std::int64_t row = (count - 1) / 2 - j + kPageTokens / 2;
+    const float* cos = args.turns.as<float>() + row * half;
+    const float* sin = args.turns.as<float>() + (kPageTokens + row) * half;
+#pragma omp simd
+    for (std::int64_t i = 0; i < half; ++i) {
+      const auto low = static_cast<float>(key[i]);
+      const auto high = static_cast<float>(key[i + half]);
+      sums[i] += low * cos[i] - high * sin[i];
+      sums[i + half] += high * cos[i] + low * sin[i];
+    }
+    for (std::int64_t d = 2 * half; d < D; ++d) {
+      sums[d] += static_cast<float>(key[d]);
+    }
+  }
+  for (std::int64_t d = 0; d < D; ++d) {
+    summary[d] = Float(sums[d] / static_cast<float>(count));
+  }
+}
+
+template <class Float>
+void summarise_all(const HgaSummaries& args) {
+  const std::int64_t D = args.kv.D;
+  const std::int64_t per_chunk = kPageTokens / args.group_tokens;
+  const std::int64_t chunks = args.end_chunk - args.first_chunk;
+#pragma omp parallel for schedule(static) if (chunks * args.kv.Hkv > 8)
+  for (std::int64_t i = 0; i < chunks * args.kv.Hkv; ++i) {
+    const std::int64_t head = i / chunks;
+    const std::int64_t chunk = args.first_chunk + i % chunks;
+    const auto* keys = reinterpret_cast<const Float*>(args.kv.keys(chunk, head));
+    const std::int64_t row = head * args.chunks.dim(1) + chunk;
+    summarise(args, keys, kPageTokens, args.chunks.as<Float>() + row * D);
+    for (std::int64_t g = 0; g < per_chunk; ++g) {
+      summarise(args,
+                keys + g * args.group_tokens * D,
+                args.group_tokens,
+                args.groups.as<Float>() + (row * per_chunk + g) * D);
+    }
+  }
+}
+
+}  // namespace
+
+void hga_summaries(const HgaSummaries& args) {
+  with_float_type(args.kv.dtype, [&]<class Float>(Float*) { summarise_all<Float>(args); });
+}
+
+}  // namespace longtune::ops::cpu

@@ -1,0 +1,68 @@
+#include "ops/hga_route.h"
+
+#include "device/arena.h"
+#include "ops/attention.h"
+#include "ops/checks.h"
+
+namespace longtune::ops {
+namespace {
+
+constexpr const char* kWhere = "hga_route";
+
+void require(bool holds, const char* name, std::int64_t value, const char* rule) {
+  if (!holds) {
+    fail(ErrorCode::kInvalidArgument, kWhere, "{} {} {}", name, value, rule);
+  }
+}
+
+void check_settings(const HgaSettings& s) {
+  require(s.first_pages >= 0, "first_pages", s.first_pages, "is negative");
+  require(s.last_pages >= 0, "last_pages", s.last_pages, "is negative");
+  require(s.group_tokens >= 8 && kPageTokens % s.group_tokens == 0,
+          "group_tokens",
+          s.group_tokens,
+          "is not 8, 16, 32 or 64");
+  require(s.block_queries >= 1 && kPageTokens % s.block_queries == 0,
+          "block_queries",
+          s.block_queries,
+          "does not divide 64");
+  require(s.topk_chunks >= 1, "topk_chunks", s.topk_chunks, "is below 1");
+  require(s.topk_groups >= 1, "topk_groups", s.topk_groups, "is below 1");
+  require(s.routing == HgaRouting::kBlock || s.union_cap >= s.topk_groups,
+          "union_cap",
+          s.union_cap,
+          "is below topk_groups");
+}
+
+}  // namespace
+
+void hga_route(const HgaRoute& args) {
+  const HgaSettings& s = args.settings;
+  check_settings(s);
+  const Argument q{"q", args.q};
+  expect_activations(kWhere, q, 3);
+  const Argument chunks{"chunks", args.chunks};
+  expect_activations(kWhere, chunks, 3);
+  const auto T = args.q.dim(0);
+  const auto Hq = args.q.dim(1);
+  const auto D = args.q.dim(2);
+  const auto Hkv = args.chunks.dim(0);
+  const auto C = args.chunks.dim(1);
+  expect(kWhere, chunks, q, args.chunks.dtype, {Hkv, C, D});
+  expect(kWhere,
+         {"group_summaries", args.group_summaries},
+         chunks,
+         args.chunks.dtype,
+         {Hkv, C * (kPageTokens / s.group_tokens), D});
+  require(Hkv > 0 && Hq % Hkv == 0, "query heads", Hq, "are no multiple of the KV heads");
+  require(D <= kMaxHeadDimension, "head dimension", D, "is above 256");
+  require(args.first_position >= 0, "first position", args.first_position, "is negative");
+  const std::int64_t last_page = T == 0 ? 0 : (args.first_position + T - 1) / kPageTokens;
+  const std::int64_t routed_end = args.selection().window_begin(last_page);
+  require(routed_end <= C, "chunks to route", routed_end, "are more than there are summaries");
+  const double pairs = static_cast<double>(T * Hq) * static_cast<double>(routed_end);
+  const OperationScope scope(kWhere, 2 * pairs * static_cast<double>(D));
+  cpu::hga_route(args);
+}
+
+}  // namespace longtune::ops

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ops/kv_pages.h"
+#include "tensor/tensor_view.h"
+
+namespace longtune::ops {
+
+/// What stands for a run of keys in Hierarchical Global Attention (arXiv:2606.30709).
+enum class HgaSummary : std::uint8_t {
+  kMixed,  ///< the mean of the rotated keys in rotary pairs that turn fast, and in slow ones the
+           ///< mean of the unrotated keys, rotated to the middle of the run
+  kMean,  ///< the mean of the rotated keys
+};
+
+/// The turns that bring a key to the position of its run's summary, `offset` positions on, for
+/// offsets from -32 to 31, as cosines and then sines, (2, 64, D / 2) f32. Pairs whose rotated keys
+/// are averaged as they are, those with (64 - 1) * frequency > 0.5 rad or all, are not turned.
+[[nodiscard]] std::vector<float> hga_turns(std::span<const float> frequencies, HgaSummary summary);
+
+/// Summaries of closed chunks (pages of 64 tokens) and of their groups. For the n tokens of a run,
+/// p being its first position and R(o) the turn by o positions:
+///
+///     summary = 1 / n * sum_j R((n - 1) / 2 - j) k[p + j]        (n - 1) / 2 rounded down
+///
+/// which is what HgaSummary says, for k[p + j] has been turned by p + j. Summed in f32 in order of
+/// position, rounded once.
+struct HgaSummaries {
+  TensorView
+      chunks;  ///< (Hkv, C, D), dtype of the pages; chunks [first_chunk, end_chunk) are written
+  TensorView groups;      ///< (Hkv, C * 64 / group_tokens, D), dtype of the pages; likewise
+  KvPages kv;             ///< keys of these chunks, rotated
+  ConstTensorView turns;  ///< (2, 64, D / 2) f32, from hga_turns
+  std::int64_t group_tokens = 16;  ///< 8, 16, 32 or 64
+  std::int64_t first_chunk = 0;
+  std::int64_t end_chunk = 0;
+};
+
+/// Throws Error kInvalidArgument where shapes, dtypes or ranges disagree.
+void hga_summaries(const HgaSummaries& args);
+
+namespace ref {
+void hga_summaries(const HgaSummaries& args);
+}  // namespace ref
+
+namespace cpu {
+void hga_summaries(const HgaSummaries& args);
+}  // namespace cpu
+
+}  // namespace longtune::ops

@@ -1,0 +1,165 @@
+#include "ops/hga_summaries.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <utility>
+
+#include "ops/rope.h"
+#include "ops/test_pages.h"
+#include "ops/test_values.h"
+#include "support/expect_error.h"
+
+namespace longtune::ops {
+namespace {
+
+constexpr std::int64_t kTokens = 200;  // three closed chunks and a part
+
+std::vector<float> frequencies_of(std::int64_t D) {
+  std::vector<float> result;
+  for (std::int64_t i = 0; i < D / 2; ++i) {
+    result.push_back(static_cast<float>(
+        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(D))));
+  }
+  return result;
+}
+
+// Unrotated keys (T, Hkv, D), their pages after rotation, and the summaries.
+struct Case {
+  std::int64_t Hkv, D;
+  std::vector<float> frequencies, raw, rotated;
+  TestPages pages;
+  std::vector<float> turns, chunks, groups;
+  std::vector<BFloat16> narrow_chunks, narrow_groups;
+
+  Case(std::int64_t heads, std::int64_t width, DType dtype, HgaSummary summary)
+      : Hkv(heads),
+        D(width),
+        frequencies(frequencies_of(width)),
+        raw(random_values(kTokens * heads * width, 5)),
+        rotated(raw),
+        pages({.tokens = kTokens, .Hkv = heads, .D = width, .dtype = dtype}),
+        turns(hga_turns(frequencies, summary)),
+        chunks(static_cast<std::size_t>(heads * 3 * width), NAN),
+        groups(4 * chunks.size(), NAN),
+        narrow_chunks(chunks.size()),
+        narrow_groups(groups.size()) {
+    std::vector<float> cos(static_cast<std::size_t>(kTokens * D / 2));
+    std::vector<float> sin = cos;
+    rope_table({.cos = view(cos, {kTokens, D / 2}),
+                .sin = view(sin, {kTokens, D / 2}),
+                .frequencies = view(std::as_const(frequencies), {D / 2})});
+    rope_apply({.x = view(rotated, {kTokens, Hkv, D}),
+                .cos = view(std::as_const(cos), {kTokens, D / 2}),
+                .sin = view(std::as_const(sin), {kTokens, D / 2})});
+    const ConstTensorView keys = view(std::as_const(rotated), {kTokens, Hkv, D});
+    kv_append({.kv = pages.pages(), .k = keys, .v = keys});
+  }
+
+  HgaSummaries args() {
+    const bool wide = pages.pages().dtype == DType::kF32;
+    return {.chunks = wide ? view(chunks, {Hkv, 3, D}) : view(narrow_chunks, {Hkv, 3, D}),
+            .groups = wide ? view(groups, {Hkv, 12, D}) : view(narrow_groups, {Hkv, 12, D}),
+            .kv = pages.pages(),
+            .turns = view(std::as_const(turns), {2, 64, D / 2}),
+            .group_tokens = 16,
+            .first_chunk = 0,
+            .end_chunk = 3};
+  }
+};
+
+// As the definition says it: slow pairs are averaged before the rotation, and then rotated to the
+// middle of the run.
+double by_definition(
+    const Case& c, std::int64_t head, std::int64_t p, std::int64_t n, std::int64_t d) {
+  const std::int64_t half = c.D / 2;
+  const std::int64_t pair = d % half;
+  const double frequency = c.frequencies[static_cast<std::size_t>(pair)];
+  double tokenwise = 0;
+  double low = 0;
+  double high = 0;
+  for (std::int64_t j = p; j < p + n; ++j) {
+    const auto row = static_cast<std::size_t>((j * c.Hkv + head) * c.D);
+    tokenwise += c.rotated[row + static_cast<std::size_t>(d)];
+    low += c.raw[row + static_cast<std::size_t>(pair)];
+    high += c.raw[row + static_cast<std::size_t>(pair + half)];
+  }
+  const auto count = static_cast<double>(n);
+  if (63 * frequency > 0.5) {
+    return tokenwise / count;
+  }
+  const double angle = static_cast<double>(p + (n - 1) / 2) * frequency;
+  return (d < half ? low * std::cos(angle) - high * std::sin(angle)
+                   : high * std::cos(angle) + low * std::sin(angle)) /
+         count;
+}
+
+TEST(HgaSummaries, AreWhatTheDefinitionSays) {
+  Case c(2, 24, DType::kF32, HgaSummary::kMixed);
+  hga_summaries(c.args());
+  for (std::int64_t head = 0; head < 2; ++head) {
+    for (std::int64_t d = 0; d < 24; ++d) {
+      EXPECT_NEAR(c.chunks[(head * 3 + 2) * 24 + d], by_definition(c, head, 128, 64, d), 1e-5);
+      EXPECT_NEAR(c.groups[(head * 12 + 5) * 24 + d], by_definition(c, head, 80, 16, d), 1e-5);
+    }
+  }
+}
+
+TEST(HgaSummaries, OfMeansAreMeans) {
+  Case c(1, 8, DType::kF32, HgaSummary::kMean);
+  hga_summaries(c.args());
+  double sum = 0;
+  for (std::int64_t t = 64; t < 128; ++t) {
+    sum += c.rotated[static_cast<std::size_t>(t * 8 + 3)];
+  }
+  EXPECT_NEAR(c.chunks[8 + 3], sum / 64, 1e-6);
+}
+
+TEST(HgaSummaries, AgreeWithTheReference) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const HgaSummary summary : {HgaSummary::kMixed, HgaSummary::kMean}) {
+      Case fast(3, 20, dtype, summary);
+      Case truth(3, 20, dtype, summary);
+      hga_summaries(fast.args());
+      ref::hga_summaries(truth.args());
+      if (dtype == DType::kF32) {
+        expect_near(fast.chunks, truth.chunks, 1e-6F, "chunks");
+        expect_near(fast.groups, truth.groups, 1e-6F, "groups");
+      } else {
+        expect_near(fast.narrow_chunks, truth.narrow_chunks, tolerance<BFloat16>(1e-5F), "chunks");
+        expect_near(fast.narrow_groups, truth.narrow_groups, tolerance<BFloat16>(1e-5F), "groups");
+      }
+    }
+  }
+}
+
+TEST(HgaSummaries, OfSomeChunksLeaveTheOthersAlone) {
+  Case all(2, 16, DType::kF32, HgaSummary::kMixed);
+  hga_summaries(all.args());
+  Case some(2, 16, DType::kF32, HgaSummary::kMixed);
+  auto args = some.args();
+  args.first_chunk = 1;
+  args.end_chunk = 2;
+  hga_summaries(args);
+  EXPECT_TRUE(std::isnan(some.chunks[0]));
+  EXPECT_TRUE(std::isnan(some.groups[8 * 16]));
+  EXPECT_EQ(some.chunks[16], all.chunks[16]);
+  EXPECT_EQ(some.groups[(12 + 7) * 16], all.groups[(12 + 7) * 16]);
+}
+
+TEST(HgaSummaries, NameWhatDoesNotFit) {
+  Case c(1, 8, DType::kF32, HgaSummary::kMixed);
+  auto args = c.args();
+  args.end_chunk = 4;
+  expect_error([&] { hga_summaries(args); },
+               ErrorCode::kInvalidArgument,
+               "[hga_summaries] chunks [0, 4) are not among the 3 closed ones");
+  args = c.args();
+  args.group_tokens = 12;
+  expect_error([&] { hga_summaries(args); },
+               ErrorCode::kInvalidArgument,
+               "[hga_summaries] groups of 12 tokens are not of 8, 16, 32 or 64");
+}
+
+}  // namespace
+}  // namespace longtune::ops

@@ -1,0 +1,57 @@
+#include "ops/hga_summaries.h"
+
+namespace longtune::ops::ref {
+namespace {
+
+// Row `row` of `summaries` from the `count` keys at `keys`.
+template <class Float>
+void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+  const std::int64_t D = args.kv.D;
+  const std::int64_t half = D / 2;
+  for (std::int64_t d = 0; d < D; ++d) {
+    const bool turns = d < 2 * half;
+    const std::int64_t pair = d % half;
+    double sum = 0;
+    for (std::int64_t j = 0; j < count; ++j) {
+      const Float* key = keys + j * D;
+      if (!turns) {
+        sum += static_cast<float>(key[d]);
+        continue;
+      }
+      const std::int64_t row = (count - 1) / 2 - j + kPageTokens / 2;
+      const double cos = args.turns.as<float>()[row * half + pair];
+      const double sin = args.turns.as<float>()[(kPageTokens + row) * half + pair];
+      const double low = static_cast<float>(key[pair]);
+      const double high = static_cast<float>(key[pair + half]);
+      sum += d < half ? low * cos - high * sin : high * cos + low * sin;
+    }
+    summary[d] = Float(static_cast<float>(sum / static_cast<double>(count)));
+  }
+}
+
+template <class Float>
+void summarise_all(const HgaSummaries& args) {
+  const std::int64_t D = args.kv.D;
+  const std::int64_t per_chunk = kPageTokens / args.group_tokens;
+  for (std::int64_t head = 0; head < args.kv.Hkv; ++head) {
+    for (std::int64_t chunk = args.first_chunk; chunk < args.end_chunk; ++chunk) {
+      const auto* keys = reinterpret_cast<const Float*>(args.kv.keys(chunk, head));
+      const std::int64_t row = head * args.chunks.dim(1) + chunk;
+      summarise(args, keys, kPageTokens, args.chunks.as<Float>() + row * D);
+      for (std::int64_t g = 0; g < per_chunk; ++g) {
+        summarise(args,
+                  keys + g * args.group_tokens * D,
+                  args.group_tokens,
+                  args.groups.as<Float>() + (row * per_chunk + g) * D);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void hga_summaries(const HgaSummaries& args) {
+  with_float_type(args.kv.dtype, [&]<class Float>(Float*) { summarise_all<Float>(args); });
+}
+
+}  // namespace longtune::ops::ref
