@@ -101,6 +101,7 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
   options.require("model");
   options.require("data");
   check(args.perplexity);
+  resolve_model(options, args.model);
   prepare(args.common, json);
 
   const TextModel model = open_text_model(args.model.model);

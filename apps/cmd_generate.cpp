@@ -154,6 +154,7 @@ Outcome run_generate(const std::vector<std::string>& arguments,
          kMostTokens);
   }
   (void)Sampler(args.sampler);  // refuses its options before the weights are loaded
+  resolve_model(options, args.model);
   prepare(args.common, json);
 
   const TextModel model = open_text_model(args.model.model);

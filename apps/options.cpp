@@ -26,6 +26,35 @@ void take_from_adapter(const OptionSet& options, const char* name, T& asked, con
   asked = adapter;
 }
 
+void add_attention_options(OptionSet& options, ModelArgs& args) {
+  AttentionOptions& attention = args.options.attention;
+  ops::HgaSettings& hga = attention.hga;
+  options.group("Attention");
+  options.add_choice({"attention", "KIND", "what a token sees: dense (all), hga (routed)"},
+                     attention.kind,
+                     {{"dense", AttentionKind::kDense}, {"hga", AttentionKind::kHga}});
+  options.add_choice({"hga.preset", "NAME", "settings to begin with: default, paper"},
+                     args.paper_preset,
+                     {{"default", false}, {"paper", true}});
+  options.add({"hga.keep-first", "N", "chunks of 64 tokens at the beginning, seen by all"},
+              hga.first_pages);
+  options.add({"hga.keep-last", "N", "chunks before the token's own, likewise"}, hga.last_pages);
+  options.add({"hga.topk-chunks", "N", "chunks whose groups are candidates"}, hga.topk_chunks);
+  options.add({"hga.topk-groups", "N", "groups that a token sees"}, hga.topk_groups);
+  options.add({"hga.group", "N", "tokens of a group: 8, 16, 32, 64"}, hga.group_tokens);
+  options.add_choice({"hga.routing", "HOW", "causal, or block as in the paper (looks ahead)"},
+                     hga.routing,
+                     {{"causal", ops::HgaRouting::kCausal}, {"block", ops::HgaRouting::kBlock}});
+  options.add({"hga.route-block", "N", "tokens that share a list of groups"}, hga.block_queries);
+  options.add({"hga.union-cap", "N", "groups of such a list"}, hga.union_cap);
+  options.add_choice({"hga.select-per", "WHAT", "lists per kv-head or query-head"},
+                     hga.per_query_head,
+                     {{"kv-head", false}, {"query-head", true}});
+  options.add_choice({"hga.summary", "WHAT", "what stands for a run of keys: mixed, mean"},
+                     attention.summary,
+                     {{"mixed", ops::HgaSummary::kMixed}, {"mean", ops::HgaSummary::kMean}});
+}
+
 }  // namespace
 
 void add_model_options(OptionSet& options, ModelArgs& args) {
@@ -44,6 +73,33 @@ void add_model_options(OptionSet& options, ModelArgs& args) {
   options.add_choice(
       {"activations", "TYPE", "activations: bf16, f32"}, args.options.activations, floats);
   options.add_choice({"kv", "TYPE", "keys and values: bf16, f32"}, args.options.kv, floats);
+  add_attention_options(options, args);
+}
+
+void resolve_model(const OptionSet& options, ModelArgs& args) {
+  AttentionOptions& attention = args.options.attention;
+  ops::HgaSettings& hga = attention.hga;
+  if (args.paper_preset) {
+    const ops::HgaSettings paper = paper_hga_settings();
+    const auto take = [&](const char* name, auto& value, const auto& from) {
+      if (options.origin(std::string("hga.") + name) == Origin::kDefault) {
+        value = from;
+      }
+    };
+    take("group", hga.group_tokens, paper.group_tokens);
+    take("keep-first", hga.first_pages, paper.first_pages);
+    take("keep-last", hga.last_pages, paper.last_pages);
+    take("topk-chunks", hga.topk_chunks, paper.topk_chunks);
+    take("topk-groups", hga.topk_groups, paper.topk_groups);
+    take("routing", hga.routing, paper.routing);
+    take("route-block", hga.block_queries, paper.block_queries);
+    take("select-per", hga.per_query_head, paper.per_query_head);
+  }
+  if (hga.routing == ops::HgaRouting::kBlock &&
+      options.origin("hga.route-block") == Origin::kDefault) {
+    hga.block_queries = ops::kPageTokens;  // the only one that it takes
+  }
+  check(attention);
 }
 
 Budgets MemoryArgs::budgets() const {
@@ -100,6 +156,7 @@ void add_shape_options(OptionSet& options, ShapeArgs& args) {
 }
 
 TrainOptions shape_options(const OptionSet& options, ShapeArgs& args) {
+  resolve_model(options, args.model);
   LoraConfig& lora = args.lora;
   parse_lora_targets(args.lora_targets, lora);
   args.lora_targets = text_of_targets(lora);

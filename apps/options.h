@@ -19,9 +19,14 @@ struct ModelArgs {
   std::filesystem::path model;
   std::optional<std::filesystem::path> adapter;
   ModelOptions options;
+  bool paper_preset = false;
 };
 
 void add_model_options(OptionSet& options, ModelArgs& args);
+
+/// Fills in what --hga.preset says where no option of its own was given. Throws Error
+/// kInvalidArgument as check(AttentionOptions) does.
+void resolve_model(const OptionSet& options, ModelArgs& args);
 
 struct MemoryArgs {
   std::optional<Size> device;

@@ -104,6 +104,7 @@ double step_flops(const ModelConfig& config, const TrainOptions& options) {
     const std::int64_t tokens = std::min(segment, options.context - first);
     flops += training_flops(config,
                             options.lora,
+                            options.model.attention,
                             {.tokens = tokens,
                              .first_position = first,
                              .scored = tokens,

@@ -56,6 +56,19 @@ Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena
            .capacity = options.context,
            .keep = options.kv_keep},
           arena) {
+  check(options.model.attention);
+  if (!options.model.attention.is_dense()) {
+    hga_.emplace(Hga::Shape{.L = config_.L,
+                            .Hq = config_.Hq,
+                            .Hkv = config_.Hkv,
+                            .D = config_.D,
+                            .kv = options.model.kv,
+                            .context = options.context,
+                            .cell_tokens = cell_capacity_,
+                            .replays = options.use == ModelUse::kTraining},
+                 options.model.attention,
+                 arena);
+  }
   take_buffers(arena);
 }
 
@@ -86,7 +99,7 @@ void Decoder::take_buffers(Arena& arena) {
     const Arena::Scope layers(arena);
     activations_.emplace(config_, lora, dtype, T, attention_, arena);
     if (training) {
-      gradients_.emplace(config_, lora, dtype, T, arena);
+      gradients_.emplace(config_, lora, dtype, T, options_.model.attention.kind, arena);
     }
   }
   {
@@ -103,6 +116,9 @@ void Decoder::load(const ModelSource& source, const std::function<void(double)>&
   const RopeFrequencies rope = rope_frequencies(config_.rope, config_.D);
   rope_scale_ = rope.scale;
   copy_to_device(frequencies_, rope.frequencies.data(), frequencies_.bytes());
+  if (hga_) {
+    hga_->load(rope.frequencies);
+  }
   weights_.load(source, progress);
   fingerprint_ = weights_.fingerprint();
   fingerprint_ = hash_bytes(fingerprint_, std::as_bytes(std::span(rope.frequencies)));
@@ -128,6 +144,7 @@ LayerStep Decoder::step(std::int64_t layer) const {
           .layer = layer,
           .cell = cell_,
           .kv = kv_.layer(layer, cell_.first_position + cell_.tokens),
+          .hga = hga_ ? &*hga_ : nullptr,
           .dropout = options_.lora && dropout_key_ ? options_.lora->dropout : 0,
           .dropout_key = dropout_key_.value_or(0)};
 }

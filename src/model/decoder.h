@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/hga.h"
 #include "device/arena.h"
 #include "device/plan.h"
 #include "kv/store.h"
@@ -91,6 +92,7 @@ class Decoder {
   ModelWeights weights_;
   std::optional<Adapter> adapter_;
   KvStore kv_;
+  mutable std::optional<Hga> hga_;  ///< its lists change as cells run
   float rope_scale_ = 1;
   std::uint64_t fingerprint_ = 0;
 

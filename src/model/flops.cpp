@@ -1,5 +1,7 @@
 #include "model/flops.h"
 
+#include <algorithm>
+
 namespace longtune {
 namespace {
 
@@ -26,17 +28,50 @@ double adapter_values(const ModelConfig& config, const LoraConfig* lora) {
   return sum;
 }
 
+// Tokens of closed chunks that a query in chunk `page` attends to, as many as it may.
+std::int64_t history_of(const AttentionOptions& attention, std::int64_t page) {
+  if (attention.is_dense()) {
+    return page * ops::kPageTokens;
+  }
+  const ops::HgaSettings& hga = attention.hga;
+  const std::int64_t kept = std::min(page, hga.first_pages + std::min(hga.last_pages, page));
+  const std::int64_t routed =
+      std::min((page - kept) * ops::kPageTokens,
+               std::min(hga.topk_groups * hga.group_tokens, hga.topk_chunks * ops::kPageTokens));
+  return kept * ops::kPageTokens + routed;
+}
+
+// Sums over the queries of history_of what `attention` says, and of their own chunks' tokens.
+struct Pairs {
+  double history = 0;
+  double own = 0;
+};
+
+Pairs pairs_of(const AttentionOptions& attention,
+               std::int64_t tokens,
+               std::int64_t first_position) {
+  Pairs pairs;
+  for (std::int64_t p = first_position; p < first_position + tokens; ++p) {
+    pairs.history += static_cast<double>(history_of(attention, p / ops::kPageTokens));
+    pairs.own += static_cast<double>(p % ops::kPageTokens + 1);
+  }
+  return pairs;
+}
+
 // One product of queries with the keys they see: 2 D a pair and head.
-double score_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t first_position) {
-  const auto T = static_cast<double>(tokens);
-  const double pairs = T * static_cast<double>(first_position) + T * (T + 1) / 2;
-  return 2 * pairs * static_cast<double>(config.Hq * config.D);
+double score_flops(const ModelConfig& config,
+                   const AttentionOptions& attention,
+                   std::int64_t tokens,
+                   std::int64_t first_position) {
+  const Pairs pairs = pairs_of(attention, tokens, first_position);
+  return 2 * (pairs.history + pairs.own) * static_cast<double>(config.Hq * config.D);
 }
 
 }  // namespace
 
 double forward_flops(const ModelConfig& config,
                      const LoraConfig* lora,
+                     const AttentionOptions& attention,
                      std::int64_t tokens,
                      std::int64_t first_position,
                      std::int64_t scored) {
@@ -44,10 +79,13 @@ double forward_flops(const ModelConfig& config,
   const auto L = static_cast<double>(config.L);
   const double products = 2 * T * (frozen_values(config) + adapter_values(config, lora));
   const double head = 2 * head_values(config) * static_cast<double>(scored);
-  return L * (products + 2 * score_flops(config, tokens, first_position)) + head;
+  return L * (products + 2 * score_flops(config, attention, tokens, first_position)) + head;
 }
 
-double training_flops(const ModelConfig& config, const LoraConfig& lora, const TrainingPass& pass) {
+double training_flops(const ModelConfig& config,
+                      const LoraConfig& lora,
+                      const AttentionOptions& attention,
+                      const TrainingPass& pass) {
   const auto T = static_cast<double>(pass.tokens);
   const auto L = static_cast<double>(config.L);
   const auto values_of = [&](LinearKind kind) {
@@ -60,12 +98,19 @@ double training_flops(const ModelConfig& config, const LoraConfig& lora, const T
   // last, the third without the first layer's q, k and v; four products a LoRA matrix (forward,
   // again, two gradients); attention: 2 products forward, 2 again unless kept, 5
   // backward; head: 2.
-  const double scores =
-      (pass.keep_attention ? 7 : 9) * score_flops(config, pass.tokens, pass.first_position);
+  const double scores = (pass.keep_attention ? 7 : 9) *
+                        score_flops(config, attention, pass.tokens, pass.first_position);
   const double products =
       2 * T * (3 * frozen_values(config) - last + 4 * adapter_values(config, &lora));
   const double head = 4 * head_values(config) * static_cast<double>(pass.scored);
   return L * (products + scores) - 2 * T * first + head;
+}
+
+double history_attended(const AttentionOptions& attention,
+                        std::int64_t tokens,
+                        std::int64_t first_position) {
+  const double all = pairs_of({}, tokens, first_position).history;
+  return all == 0 ? 1 : pairs_of(attention, tokens, first_position).history / all;
 }
 
 }  // namespace longtune

@@ -114,10 +114,22 @@ void project_backward(const LayerStep& step,
   }
 }
 
+enum class Pass : std::uint8_t { kForward, kRecomputation };
+
+// What the cell's queries see: chosen in the forward pass, replayed afterwards.
+ops::Selection select(const LayerStep& step, const ConstTensorView& q, Pass pass) {
+  if (step.hga == nullptr) {
+    return {};
+  }
+  return pass == Pass::kForward ? step.hga->choose(step.layer, q, step.kv, step.cell.first_position)
+                                : step.hga->chosen(step.layer);
+}
+
 void attention_block(const LayerStep& step,
                      const ConstTensorView& x,
                      const LayerActivations& a,
-                     LayerAttention attention) {
+                     LayerAttention attention,
+                     Pass pass) {
   const ModelConfig& model = *step.model;
   const Cell& cell = step.cell;
   ops::rms_norm_forward({.y = a.h1,
@@ -149,7 +161,8 @@ void attention_block(const LayerStep& step,
                             .q = a.q,
                             .kv = step.kv,
                             .first_position = cell.first_position,
-                            .scale = attention_scale(model)});
+                            .scale = attention_scale(model),
+                            .selection = select(step, a.q, pass)});
   }
   project(step, LinearKind::kO, flat(a.out), a.x2, x, a);
 }
@@ -191,6 +204,8 @@ void attention_core_backward(const LayerStep& step,
                            .dk = g.dk_sum,
                            .dv = g.dv_sum,
                            .delta = g.delta,
+                           .group_dk = g.group_dk,
+                           .group_dv = g.group_dv,
                            .dout = g.dout,
                            .out = a.out,
                            .lse = a.lse,
@@ -198,7 +213,8 @@ void attention_core_backward(const LayerStep& step,
                            .kv = step.kv,
                            .first_position = cell.first_position,
                            .live_begin = cell.first_position,
-                           .scale = attention_scale(*step.model)});
+                           .scale = attention_scale(*step.model),
+                           .selection = select(step, a.q, Pass::kRecomputation)});
   if (g.dk.data != g.dk_sum.data) {
     ops::convert({.y = g.dk, .x = g.dk_sum});
     ops::convert({.y = g.dv, .x = g.dv_sum});
@@ -229,7 +245,7 @@ void layer_recompute(const LayerStep& step,
                      const ConstTensorView& x,
                      const LayerActivations& activations,
                      LayerAttention attention) {
-  attention_block(step, x, activations, attention);
+  attention_block(step, x, activations, attention, Pass::kRecomputation);
   mlp_block(step, activations);
   adapt(step, LinearKind::kDown, activations.s, activations);
 }
@@ -238,7 +254,7 @@ void layer_forward(const LayerStep& step,
                    const ConstTensorView& x,
                    const TensorView& y,
                    const LayerActivations& activations) {
-  attention_block(step, x, activations, LayerAttention::kRecomputed);
+  attention_block(step, x, activations, LayerAttention::kRecomputed, Pass::kForward);
   mlp_block(step, activations);
   project(step, LinearKind::kDown, activations.s, y, activations.x2, activations);
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "attention/hga.h"
 #include "device/arena.h"
 #include "model/adapter.h"
 #include "model/config.h"
@@ -26,7 +27,8 @@ struct LayerStep {
   const Adapter* adapter = nullptr;  ///< null: the base model alone
   std::int64_t layer = 0;
   Cell cell;
-  ops::KvPages kv;  ///< of this layer; earlier tokens are history, the cell's own are written
+  ops::KvPages kv;     ///< of this layer; earlier tokens are history, the cell's own are written
+  Hga* hga = nullptr;  ///< null: dense attention
   double dropout = 0;
   std::uint64_t dropout_key = 0;  ///< of this sample; the same when the layer is recomputed
 };
@@ -76,19 +78,25 @@ struct LayerActivations {
 
 /// Scratch of a layer's backward pass; parts whose lifetimes do not meet share memory.
 struct LayerGradients {
-  TensorView dh;      ///< (T, C) of h2, later of h1
-  TensorView ds;      ///< (T, F)
-  TensorView dout;    ///< (T, Hq, D)
-  TensorView dq;      ///< (T, Hq, D)
-  TensorView dk_sum;  ///< (T, Hkv, D) f32
-  TensorView dv_sum;  ///< (T, Hkv, D) f32
-  TensorView dk;      ///< (T, Hkv, D); is dk_sum in f32
-  TensorView dv;      ///< (T, Hkv, D); is dv_sum in f32
-  TensorView delta;   ///< (T, Hq) f32
-  TensorView du;      ///< (T, R) f32
+  TensorView dh;        ///< (T, C) of h2, later of h1
+  TensorView ds;        ///< (T, F)
+  TensorView dout;      ///< (T, Hq, D)
+  TensorView dq;        ///< (T, Hq, D)
+  TensorView dk_sum;    ///< (T, Hkv, D) f32
+  TensorView dv_sum;    ///< (T, Hkv, D) f32
+  TensorView group_dk;  ///< (T, Hkv, D) f32, where groups are routed to
+  TensorView group_dv;  ///< (T, Hkv, D) f32, likewise
+  TensorView dk;        ///< (T, Hkv, D); is dk_sum in f32
+  TensorView dv;        ///< (T, Hkv, D); is dv_sum in f32
+  TensorView delta;     ///< (T, Hq) f32
+  TensorView du;        ///< (T, R) f32
 
-  LayerGradients(
-      const ModelConfig& model, const LoraConfig* lora, DType dtype, std::int64_t T, Arena& arena);
+  LayerGradients(const ModelConfig& model,
+                 const LoraConfig* lora,
+                 DType dtype,
+                 std::int64_t T,
+                 AttentionKind attention,
+                 Arena& arena);
   [[nodiscard]] LayerGradients first(std::int64_t T) const;
 };
 

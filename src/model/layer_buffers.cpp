@@ -78,8 +78,12 @@ LayerActivations LayerActivations::first(std::int64_t T) const {
   return part;
 }
 
-LayerGradients::LayerGradients(
-    const ModelConfig& model, const LoraConfig* lora, DType dtype, std::int64_t T, Arena& arena) {
+LayerGradients::LayerGradients(const ModelConfig& model,
+                               const LoraConfig* lora,
+                               DType dtype,
+                               std::int64_t T,
+                               AttentionKind attention_kind,
+                               Arena& arena) {
   const auto [Hq, Hkv, D] = std::array{model.Hq, model.Hkv, model.D};
   dh = arena.take(kPurpose, dtype, {T, model.C});
   if (lora != nullptr) {
@@ -94,6 +98,10 @@ LayerGradients::LayerGradients(
   dq = arena.take(kPurpose, dtype, {T, Hq, D});
   dk_sum = arena.take(kPurpose, DType::kF32, {T, Hkv, D});
   dv_sum = arena.take(kPurpose, DType::kF32, {T, Hkv, D});
+  if (attention_kind == AttentionKind::kHga) {
+    group_dk = arena.take(kPurpose, DType::kF32, {T, Hkv, D});
+    group_dv = arena.take(kPurpose, DType::kF32, {T, Hkv, D});
+  }
   dk = dk_sum;
   dv = dv_sum;
   if (dtype != DType::kF32) {
@@ -112,6 +120,8 @@ LayerGradients LayerGradients::first(std::int64_t T) const {
                            &part.dq,
                            &part.dk_sum,
                            &part.dv_sum,
+                           &part.group_dk,
+                           &part.group_dv,
                            &part.dk,
                            &part.dv,
                            &part.delta}) {

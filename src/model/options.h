@@ -1,5 +1,6 @@
 #pragma once
 
+#include "attention/options.h"
 #include "model/weights.h"
 #include "tensor/tensor_view.h"
 
@@ -10,6 +11,7 @@ struct ModelOptions {
   BaseWeights base = BaseWeights::kFile;
   DType activations = DType::kBf16;
   DType kv = DType::kBf16;
+  AttentionOptions attention;
 };
 
 }  // namespace longtune

@@ -1,5 +1,7 @@
 #include "train/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -15,6 +17,27 @@ using Json = nlohmann::ordered_json;
 
 // What determines the result of a run, as it stands in state.json. Steps, the schedule's end, are
 // part of it; a budget or a thread count is not.
+// All that decides what is attended, in one value: what does not count has no say.
+Json describe_attention(const AttentionOptions& attention) {
+  if (attention.is_dense()) {
+    return name_of(attention.kind);
+  }
+  const ops::HgaSettings& hga = attention.hga;
+  return fmt::format(
+      "{} {} per {}, {} and {} pages, {} of {} groups of {} a block of {}, {} chunks, {}",
+      name_of(attention.kind),
+      name_of(hga.routing),
+      hga.per_query_head ? "query head" : "KV head",
+      hga.first_pages,
+      hga.last_pages,
+      hga.topk_groups,
+      hga.capacity(),
+      hga.group_tokens,
+      hga.block_queries,
+      hga.topk_chunks,
+      name_of(attention.summary));
+}
+
 Json describe_options(const TrainOptions& options) {
   Json targets = Json::array();
   for (int kind = 0; kind < kLinearKinds; ++kind) {
@@ -25,6 +48,7 @@ Json describe_options(const TrainOptions& options) {
   return {{"base-weights", name_of(options.model.base)},
           {"activations", name_of(options.model.activations)},
           {"kv", name_of(options.model.kv)},
+          {"attention", describe_attention(options.model.attention)},
           {"lora-rank", options.lora.rank},
           {"lora-alpha", options.lora.alpha},
           {"lora-dropout", options.lora.dropout},

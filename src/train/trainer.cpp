@@ -73,6 +73,7 @@ double sum(const std::vector<float>& values) {
 void check(const TrainOptions& options) {
   const auto text = [](auto value) { return fmt::format("{}", value); };
   check(options.lora);
+  check(options.model.attention);
   require(options.context >= 2 && options.context <= kLongestContext,
           "--context",
           text(options.context),
@@ -216,11 +217,13 @@ double Trainer::State::run_sample(const Sample& sample,
         std::ranges::count_if(part, [](std::int32_t target) { return target != ops::kNoTarget; });
     decoder.forward(sample.tokens.subspan(first, count), first, dropout_key);
     if (scored == 0) {
-      flops += forward_flops(decoder.config(), &options.lora, count, first, 0);
+      flops +=
+          forward_flops(decoder.config(), &options.lora, options.model.attention, count, first, 0);
     } else if (pass == Pass::kTraining) {
       loss += sum(decoder.losses_and_gradients(part, grad_scale));
       flops += training_flops(decoder.config(),
                               options.lora,
+                              options.model.attention,
                               {.tokens = count,
                                .first_position = first,
                                .scored = scored,

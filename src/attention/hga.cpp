@@ -1,0 +1,115 @@
+#include "attention/hga.h"
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace longtune {
+namespace {
+
+constexpr const char* kSummaries = "summaries";
+constexpr const char* kSelections = "selections";
+
+// Where the parts of one layer's selection begin, and its end.
+struct SelectionLayout {
+  std::int64_t groups, counts, seen, bytes;
+
+  SelectionLayout(std::int64_t blocks, std::int64_t T, std::int64_t lists, std::int64_t capacity) {
+    const std::int64_t words = (capacity + 63) / 64;
+    groups = 0;
+    counts = round_up(blocks * lists * capacity * 4, Arena::kAlignment);
+    seen = counts + round_up(blocks * lists * 4, Arena::kAlignment);
+    bytes = seen + round_up(T * lists * words * 8, Arena::kAlignment);
+  }
+};
+
+// Integers of one layer's open lists: groups, counts, and whether they are full.
+std::int64_t open_size(std::int64_t lists, std::int64_t capacity) {
+  return lists * (capacity + 2);
+}
+
+}  // namespace
+
+Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena)
+    : shape_(shape),
+      options_(options),
+      chunk_capacity_(std::max<std::int64_t>(1, shape.context / ops::kPageTokens)),
+      lists_(options.hga.per_query_head ? shape.Hq : shape.Hkv),
+      closed_(static_cast<std::size_t>(shape.L)),
+      chosen_(static_cast<std::size_t>(shape.L)) {
+  const ops::HgaSettings& hga = options.hga;
+  const std::int64_t per_chunk = ops::kPageTokens / hga.group_tokens;
+  turns_ = arena.take(kSummaries, DType::kF32, {2, ops::kPageTokens, shape.D / 2});
+  chunks_ = arena.take(kSummaries, shape.kv, {shape.L * shape.Hkv, chunk_capacity_, shape.D});
+  groups_ =
+      arena.take(kSummaries, shape.kv, {shape.L * shape.Hkv, chunk_capacity_ * per_chunk, shape.D});
+  open_ = arena.take_bytes(kSelections, shape.L * open_size(lists_, hga.capacity()) * 4);
+  // A cell may begin inside a block.
+  const std::int64_t blocks = shape.cell_tokens / hga.block_queries + 2;
+  const SelectionLayout layout(blocks, shape.cell_tokens, lists_, hga.capacity());
+  selections_ = arena.take_bytes(kSelections, layout.bytes * (shape.replays ? shape.L : 1));
+}
+
+void Hga::load(std::span<const float> frequencies) {
+  const std::vector<float> turns = ops::hga_turns(frequencies, options_.summary);
+  copy_to_device(turns_, turns.data(), turns_.bytes());
+}
+
+ops::HgaRoute Hga::route(std::int64_t layer) const {
+  const ops::HgaSettings& hga = options_.hga;
+  const std::int64_t capacity = hga.capacity();
+  const std::int64_t blocks = shape_.cell_tokens / hga.block_queries + 2;
+  const SelectionLayout layout(blocks, shape_.cell_tokens, lists_, capacity);
+  std::byte* const at = selections_ + (shape_.replays ? layer : 0) * layout.bytes;
+  auto* const open = reinterpret_cast<std::int32_t*>(open_) + layer * open_size(lists_, capacity);
+  const auto layer_rows = [&](const TensorView& summaries) {
+    return summaries.rows(layer * shape_.Hkv, shape_.Hkv);
+  };
+  return {.groups = reinterpret_cast<std::int32_t*>(at + layout.groups),
+          .counts = reinterpret_cast<std::int32_t*>(at + layout.counts),
+          .seen = reinterpret_cast<std::uint64_t*>(at + layout.seen),
+          .open = {.groups = open,
+                   .counts = open + lists_ * capacity,
+                   .full = open + lists_ * (capacity + 1)},
+          .chunks = layer_rows(chunks_),
+          .group_summaries = layer_rows(groups_),
+          .settings = hga};
+}
+
+void Hga::close_chunks(std::int64_t layer, const ops::KvPages& kv, std::int64_t first_position) {
+  std::int64_t& closed = closed_[static_cast<std::size_t>(layer)];
+  if (first_position == 0) {
+    closed = 0;
+  }
+  const std::int64_t end = kv.tokens / ops::kPageTokens;
+  if (end > closed) {
+    ops::hga_summaries({.chunks = chunks_.rows(layer * shape_.Hkv, shape_.Hkv),
+                        .groups = groups_.rows(layer * shape_.Hkv, shape_.Hkv),
+                        .kv = kv,
+                        .turns = turns_,
+                        .group_tokens = options_.hga.group_tokens,
+                        .first_chunk = closed,
+                        .end_chunk = end});
+    closed = end;
+  }
+}
+
+ops::Selection Hga::choose(std::int64_t layer,
+                           const ConstTensorView& q,
+                           const ops::KvPages& kv,
+                           std::int64_t first_position) {
+  close_chunks(layer, kv, first_position);
+  ops::HgaRoute args = route(layer);
+  args.q = q;
+  args.first_position = first_position;
+  ops::hga_route(args);
+  return chosen_[static_cast<std::size_t>(layer)] = args.selection();
+}
+
+ops::Selection Hga::chosen(std::int64_t layer) const {
+  if (!shape_.replays) {
+    fail(ErrorCode::kInternal, "hga", "selections of a model that only reads are not kept");
+  }
+  return chosen_[static_cast<std::size_t>(layer)];
+}
+
+}  // namespace longtune
