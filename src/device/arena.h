@@ -102,6 +102,10 @@ class OperationScope {
   explicit OperationScope(const char* name, double flops = 0);
   ~OperationScope();
   OperationScope(const OperationScope&) = delete;
+
+  /// For operations that have to look at their arguments to count.
+  void add_flops(double flops) { flops_ += flops; }
+
   OperationScope& operator=(const OperationScope&) = delete;
 
  private:

@@ -199,17 +199,18 @@ double product_flops(const Queries& queries, const Selection& selection, std::in
 }  // namespace
 
 void attention_forward(const AttentionForward& args) {
+  OperationScope scope("attention_forward");  // a selection's lists lie on the device
   const Queries queries{"attention_forward", args.q, args.kv, args.first_position};
   check_queries(queries);
   check_like_q(queries, {"out", args.out}, args.q.dtype);
   check_statistics(queries, {"lse", args.lse});
   check_selection(queries, args.selection);
-  const double product = product_flops(queries, args.selection, 0);
-  const OperationScope scope("attention_forward", 2 * product);
+  scope.add_flops(2 * product_flops(queries, args.selection, 0));
   cpu::attention_forward(args);
 }
 
 void attention_backward(const AttentionBackward& args) {
+  OperationScope scope("attention_backward");
   const Queries queries{"attention_backward", args.q, args.kv, args.first_position};
   check_queries(queries);
   check_like_q(queries, {"dq", args.dq}, args.q.dtype);
@@ -219,9 +220,8 @@ void attention_backward(const AttentionBackward& args) {
   check_statistics(queries, {"delta", args.delta});
   check_selection(queries, args.selection);
   check_live(args, queries);
-  const double product = product_flops(queries, args.selection, 0);
-  const double live_product = product_flops(queries, args.selection, args.live_begin);
-  const OperationScope scope("attention_backward", 3 * product + 2 * live_product);
+  scope.add_flops(3 * product_flops(queries, args.selection, 0));
+  scope.add_flops(2 * product_flops(queries, args.selection, args.live_begin));
   cpu::attention_backward(args);
 }
 

@@ -1,0 +1,162 @@
+// Hierarchical Global Attention through the whole model: what must hold of it when it reads and
+// when it trains.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "device/threads.h"
+#include "infer/session.h"
+#include "support/training.h"
+
+namespace longtune {
+namespace {
+
+constexpr std::int64_t kContext = 700;  // eleven chunks
+
+AttentionOptions narrow_hga() {
+  AttentionOptions options{.kind = AttentionKind::kHga};
+  options.hga.first_pages = 1;
+  options.hga.last_pages = 1;
+  options.hga.topk_chunks = 3;
+  options.hga.topk_groups = 4;
+  options.hga.union_cap = 12;
+  return options;
+}
+
+AttentionOptions block_hga() {
+  AttentionOptions options = narrow_hga();
+  options.hga.routing = ops::HgaRouting::kBlock;
+  options.hga.block_queries = 64;
+  return options;
+}
+
+// Sees everything, as dense attention does, through its window.
+AttentionOptions wide_hga() {
+  AttentionOptions options = narrow_hga();
+  options.hga.last_pages = 1000;
+  return options;
+}
+
+class HgaReading : public testing::Test {
+ protected:
+  HgaReading() : source_(open_model(test::goldens() / "models" / "qwen3")) {
+    for (const char c : test::text_of(kContext, 5)) {
+      tokens_.push_back(c % 90);
+    }
+  }
+
+  // Nats of each token's successor, read in blocks of `block`.
+  [[nodiscard]] std::vector<float> nats(const AttentionOptions& attention,
+                                        std::int64_t block,
+                                        const std::vector<std::int32_t>& tokens) const {
+    SessionOptions options{.context = kContext, .block = block};
+    options.model.attention = attention;
+    Session session(*source_, options, {}, nullptr);
+    std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end());
+    targets.push_back(0);
+    return session.score(tokens, targets);
+  }
+
+  std::unique_ptr<ModelSource> source_;
+  std::vector<std::int32_t> tokens_;
+};
+
+TEST_F(HgaReading, WithAWindowOverEverythingIsDense) {
+  EXPECT_EQ(nats(wide_hga(), 512, tokens_), nats({}, 512, tokens_));
+  EXPECT_NE(nats(narrow_hga(), 512, tokens_), nats({}, 512, tokens_));
+}
+
+TEST_F(HgaReading, InBlocksOfAnySizeGivesTheSameBits) {
+  const std::vector<float> whole = nats(narrow_hga(), 700, tokens_);
+  for (const std::int64_t block : {1, 50, 64, 512}) {
+    EXPECT_EQ(nats(narrow_hga(), block, tokens_), whole) << block;
+  }
+}
+
+TEST_F(HgaReading, NeverLooksAheadUnlessItRoutesByBlocks) {
+  constexpr std::int64_t kChanged = 660;
+  std::vector<std::int32_t> changed = tokens_;
+  for (std::int64_t i = kChanged; i < kContext; ++i) {
+    changed[i] = (changed[i] + 31) % 90;
+  }
+  const auto before = [&](const AttentionOptions& attention, const auto& tokens) {
+    std::vector<float> result = nats(attention, 700, tokens);
+    result.resize(kChanged - 1);  // the last one's target changed
+    return result;
+  };
+  EXPECT_EQ(before(narrow_hga(), changed), before(narrow_hga(), tokens_));
+  EXPECT_NE(before(block_hga(), changed), before(block_hga(), tokens_));
+}
+
+class HgaTraining : public testing::Test {
+ protected:
+  HgaTraining()
+      : source_(open_model(test::goldens() / "models" / "qwen3")),
+        data_(test::dataset_of({test::text_of(1400, 1)}, kContext, scratch_)) {
+    options_.model = {.activations = DType::kF32, .kv = DType::kF32};
+    options_.model.attention = narrow_hga();
+    options_.lora.rank = 4;
+    options_.context = kContext;
+    options_.segment = 192;
+    options_.steps = 2;
+    options_.lr = 1e-2;
+    options_.seed = 7;
+  }
+
+  // The loss of the second step, which every gradient of the first one has changed.
+  [[nodiscard]] double second_loss() const {
+    Trainer trainer(*source_, options_, Budgets{}, data_, nullptr, std::nullopt, nullptr);
+    (void)trainer.step();
+    return trainer.step().loss;
+  }
+
+  TemporaryDirectory scratch_;
+  std::unique_ptr<ModelSource> source_;
+  Dataset data_;
+  TrainOptions options_;
+};
+
+TEST_F(HgaTraining, WithAWindowOverEverythingIsDense) {
+  options_.model.attention = wide_hga();
+  const double wide = second_loss();
+  options_.model.attention = narrow_hga();
+  EXPECT_NE(second_loss(), wide);
+  options_.model.attention = {};
+  EXPECT_NEAR(second_loss(), wide, 1e-6);
+}
+
+TEST_F(HgaTraining, ThreadsAndKeptAttentionChangeNoBit) {
+  for (const std::int64_t segment : {0, 192}) {
+    options_.segment = segment;
+    options_.keep_attention = false;
+    use_threads(1);
+    const double one = second_loss();
+    for (const int threads : {2, 3, 8}) {
+      use_threads(threads);
+      EXPECT_EQ(second_loss(), one) << threads << " threads";
+    }
+    options_.keep_attention = true;
+    EXPECT_EQ(second_loss(), one);
+  }
+  use_threads(available_cores());
+}
+
+TEST_F(HgaTraining, LowersTheLoss) {
+  options_.steps = 30;
+  Trainer trainer(*source_, options_, Budgets{}, data_, nullptr, std::nullopt, nullptr);
+  const double before = trainer.step().loss;
+  for (int i = 0; i < 28; ++i) {
+    (void)trainer.step();
+  }
+  EXPECT_LT(trainer.step().loss, before - 0.3);
+}
+
+TEST_F(HgaTraining, PlanEqualsTheArenasHighWaterMark) {
+  Trainer trainer(*source_, options_, Budgets{}, data_, nullptr, std::nullopt, nullptr);
+  (void)trainer.step();
+  EXPECT_EQ(trainer.device_bytes_peak(), trainer.plan().need(Tier::kDevice));
+}
+
+}  // namespace
+}  // namespace longtune
