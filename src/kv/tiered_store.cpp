@@ -1,0 +1,267 @@
+#include "kv/tiered_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace longtune {
+namespace {
+
+constexpr std::size_t kWriteBuffers = 8;
+constexpr std::size_t kReadBuffers = 32;
+constexpr std::int64_t kDefaultBank = 512 * kMiB;
+
+std::int64_t pages_for(std::int64_t tokens) {
+  return round_up(tokens, ops::kPageTokens) / ops::kPageTokens;
+}
+
+std::int64_t host_pages(const KvTiers& tiers, std::int64_t layer_bytes, std::int64_t pages) {
+  return tiers.host_bytes ? std::min(pages, *tiers.host_bytes / layer_bytes) : pages;
+}
+
+std::int64_t bank_slots(const KvTiers& tiers, std::int64_t spilled, std::int64_t page_bytes) {
+  const std::int64_t bytes = tiers.bank_bytes.value_or(kDefaultBank);
+  return std::min(spilled, bytes / page_bytes);
+}
+
+TensorView bytes_at(std::byte* memory) {
+  return {.data = memory};
+}
+
+}  // namespace
+
+TieredKvStore::Pin::~Pin() {
+  for (const std::int64_t slot : slots_) {
+    bank_->unpin(slot);
+  }
+}
+
+TieredKvStore::TieredKvStore(const Shape& shape, const KvTiers& tiers, Arena& arena, Plan& plan)
+    : shape_(shape),
+      page_bytes_(ops::kv_page_bytes(shape.Hkv, shape.D, shape.dtype)),
+      pages_(pages_for(shape.capacity)),
+      host_pages_(host_pages(tiers, page_bytes_ * shape.L, pages_)),
+      // A cell may begin inside a page.
+      live_pages_(std::min(pages_, pages_for(shape.cell_tokens) + 1)),
+      bank_(bank_slots(tiers, pages_ - host_pages_, page_bytes_)),
+      live_table_(static_cast<std::size_t>(pages_)),
+      host_(static_cast<std::size_t>(shape.L * host_pages_)) {
+  const std::int64_t spilled = pages_ - host_pages_;
+  if (spilled > 0 && !tiers.spill_dir) {
+    fail(ErrorCode::kOutOfBudget,
+         "kv_store",
+         "host memory of {} for keys and values does not hold the {} of {} tokens: give more, or a "
+         "--spill-dir for the rest",
+         format_bytes(*tiers.host_bytes),
+         format_bytes(pages_ * page_bytes_ * shape.L),
+         shape.capacity);
+  }
+  const std::int64_t live_layers = shape.keep == KvKeep::kAllLayers ? shape.L : 1;
+  live_ = arena.take_bytes("keys and values", live_layers * live_pages_ * page_bytes_);
+  if (bank_.slots() > 0) {
+    bank_memory_ = arena.take_bytes("bank of keys and values", bank_.slots() * page_bytes_);
+  }
+  plan.add("keys and values", Tier::kHost, shape.L * host_pages_ * page_bytes_);
+  if (spilled == 0) {
+    return;
+  }
+  const std::int64_t record = round_up(page_bytes_, AlignedBuffer::kAlignment);
+  plan.add("spill buffers",
+           Tier::kHost,
+           static_cast<std::int64_t>(kWriteBuffers + kReadBuffers) * record);
+  plan.add("keys and values", Tier::kDisk, shape.L * spilled * record);
+  if (arena.is_planning()) {
+    return;
+  }
+  file_ = std::make_unique<SpillFile>(*tiers.spill_dir, page_bytes_);
+  for (std::size_t i = 0; i < kWriteBuffers; ++i) {
+    write_buffers_.emplace_back(record);
+  }
+  write_tickets_.assign(kWriteBuffers, 0);
+  for (std::size_t i = 0; i < kReadBuffers; ++i) {
+    read_buffers_.emplace_back(record);
+    free_reads_.push_back(i);
+  }
+}
+
+std::byte* TieredKvStore::live_slot(std::int64_t layer, std::int64_t page) const {
+  const std::int64_t first = shape_.keep == KvKeep::kAllLayers ? layer * live_pages_ : 0;
+  return live_ + (first + page % live_pages_) * page_bytes_;
+}
+
+std::int64_t TieredKvStore::key_of(std::int64_t layer, std::int64_t page) const {
+  return layer * pages_ + page;
+}
+
+std::int64_t TieredKvStore::record_of(std::int64_t layer, std::int64_t page) const {
+  return layer * (pages_ - host_pages_) + page - host_pages_;
+}
+
+ops::KvPages TieredKvStore::live(std::int64_t layer, std::int64_t first_position, std::int64_t T) {
+  std::ranges::fill(live_table_, nullptr);
+  const std::int64_t end = pages_for(first_position + T);
+  for (std::int64_t page = first_position / ops::kPageTokens; page < end; ++page) {
+    live_table_[static_cast<std::size_t>(page)] = live_slot(layer, page);
+  }
+  return {.pages = live_table_.data(),
+          .tokens = first_position + T,
+          .Hkv = shape_.Hkv,
+          .D = shape_.D,
+          .dtype = shape_.dtype};
+}
+
+void TieredKvStore::retire(std::int64_t layer, std::int64_t first_position, std::int64_t T) {
+  const std::int64_t end = (first_position + T) / ops::kPageTokens;
+  for (std::int64_t page = first_position / ops::kPageTokens; page < end; ++page) {
+    if (is_on_disk(page)) {
+      write(layer, page);
+      continue;
+    }
+    auto& to = host_[static_cast<std::size_t>(layer * host_pages_ + page)];
+    if (!to) {
+      to.reset(new std::byte[static_cast<std::size_t>(page_bytes_)]);  // not cleared: written next
+    }
+    copy_to_host(to.get(), bytes_at(live_slot(layer, page)), page_bytes_);
+    traffic_.to_host += page_bytes_;
+  }
+}
+
+void TieredKvStore::write(std::int64_t layer, std::int64_t page) {
+  const std::size_t i = next_write_;
+  next_write_ = (next_write_ + 1) % kWriteBuffers;
+  file_->wait(write_tickets_[i]);
+  copy_to_host(write_buffers_[i].data(), bytes_at(live_slot(layer, page)), page_bytes_);
+  write_tickets_[i] = file_->write(record_of(layer, page), write_buffers_[i]);
+}
+
+bool TieredKvStore::begin_reading(std::int64_t layer, std::int64_t page) {
+  if (free_reads_.empty()) {
+    return false;
+  }
+  const std::size_t buffer = free_reads_.back();
+  free_reads_.pop_back();
+  reading_.push_back({.key = key_of(layer, page),
+                      .buffer = buffer,
+                      .ticket = file_->read(record_of(layer, page), read_buffers_[buffer])});
+  return true;
+}
+
+// The oldest page that is being read gets its slot.
+void TieredKvStore::finish_reading() {
+  const Reading next = reading_.front();
+  file_->wait(next.ticket);
+  const std::int64_t slot = bank_.take(next.key);
+  copy_to_device(
+      bytes_at(bank_memory_ + slot * page_bytes_), read_buffers_[next.buffer].data(), page_bytes_);
+  free_reads_.push_back(next.buffer);
+  reading_.pop_front();
+}
+
+void TieredKvStore::load(std::int64_t layer, std::span<const std::int32_t> missing, Pin& pin) {
+  const auto is_being_read = [&](std::int64_t key) {
+    return std::ranges::any_of(reading_, [&](const Reading& r) { return r.key == key; });
+  };
+  std::vector<std::int32_t> unread;
+  for (const std::int32_t page : missing) {
+    if (!is_being_read(key_of(layer, page))) {
+      unread.push_back(page);
+    }
+  }
+  // What was read ahead comes first. A page of it that nobody wants now takes a slot that is not
+  // pinned: there is one as long as something is missing.
+  std::size_t begun = 0;
+  std::size_t loaded = 0;
+  while (loaded < missing.size()) {
+    while (begun < unread.size() && begin_reading(layer, unread[begun])) {
+      ++begun;
+    }
+    const std::int64_t key = reading_.front().key;
+    finish_reading();
+    const std::int64_t page = key - key_of(layer, 0);
+    if (std::ranges::find(missing, page) != missing.end()) {
+      const std::int64_t slot = *bank_.find(key);
+      bank_.pin(slot);
+      pin.slots_.push_back(slot);
+      pin.table_[static_cast<std::size_t>(page)] = bank_memory_ + slot * page_bytes_;
+      ++loaded;
+    }
+  }
+}
+
+TieredKvStore::Pin TieredKvStore::pin(std::int64_t layer,
+                                      std::span<const std::int32_t> history,
+                                      std::int64_t first_position,
+                                      std::int64_t T) {
+  Pin pin;
+  pin.bank_ = &bank_;
+  pin.pages_ = live(layer, first_position, T);
+  pin.table_ = live_table_;
+  std::vector<std::int32_t> missing;
+  std::int64_t on_disk = 0;
+  for (const std::int32_t page : history) {
+    std::byte*& at = pin.table_[static_cast<std::size_t>(page)];
+    if (!is_on_disk(page)) {
+      at = host_[static_cast<std::size_t>(layer * host_pages_ + page)].get();
+      continue;
+    }
+    ++on_disk;
+    // Hits are touched and pinned before misses push anything out.
+    if (const auto slot = bank_.find(key_of(layer, page))) {
+      bank_.pin(*slot);
+      pin.slots_.push_back(*slot);
+      at = bank_memory_ + *slot * page_bytes_;
+      ++traffic_.hits;
+    } else {
+      missing.push_back(page);
+      ++traffic_.misses;
+    }
+  }
+  if (on_disk > bank_.slots()) {
+    fail(ErrorCode::kInvalidArgument,
+         "kv_store",
+         "{} pages from disk do not fit the bank of {}",
+         on_disk,
+         bank_.slots());
+  }
+  load(layer, missing, pin);
+  pin.pages_.pages = pin.table_.data();
+  return pin;
+}
+
+void TieredKvStore::prefetch(std::int64_t layer, std::span<const std::int32_t> history) {
+  for (const std::int32_t page : history) {
+    const std::int64_t key = key_of(layer, page);
+    const bool wanted =
+        is_on_disk(page) && !bank_.find(key) &&
+        std::ranges::none_of(reading_, [&](const Reading& r) { return r.key == key; });
+    if (wanted && !begin_reading(layer, page)) {
+      return;
+    }
+  }
+}
+
+void TieredKvStore::reset() {
+  while (!reading_.empty()) {
+    file_->wait(reading_.front().ticket);
+    free_reads_.push_back(reading_.front().buffer);
+    reading_.pop_front();
+  }
+  bank_.clear();
+}
+
+TieredKvStore::Traffic TieredKvStore::traffic() const {
+  Traffic result = traffic_;
+  if (file_) {
+    const SpillFile::Traffic file = file_->traffic();
+    result.to_disk = file.written;
+    result.from_disk = file.read;
+    result.waited = file.waited;
+    result.disk_busy = file.busy;
+  }
+  return result;
+}
+
+}  // namespace longtune
