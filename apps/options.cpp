@@ -53,6 +53,32 @@ void add_attention_options(OptionSet& options, ModelArgs& args) {
   options.add_choice({"hga.summary", "WHAT", "what stands for a run of keys: mixed, mean"},
                      attention.summary,
                      {{"mixed", ops::HgaSummary::kMixed}, {"mean", ops::HgaSummary::kMean}});
+  options.group("Keys and values of earlier segments");
+  options.add({"kv-host",
+               "SIZE",
+               "most of them in host memory; dense attention else keeps them on the "
+               "device",
+               "all that are not on the device"},
+              args.kv_host);
+  options.add({"spill-dir", "DIR", "a directory on a fast disk for the rest", "none"},
+              args.spill_dir);
+  options.add({"kv-bank", "SIZE", "of those on disk, kept on the device", "up to 512MiB"},
+              args.kv_bank);
+}
+
+// Nothing where dense attention is to have all on the device.
+std::optional<KvTiers> kv_tiers_of(const ModelArgs& args) {
+  if (!args.kv_host && !args.spill_dir && !args.kv_bank) {
+    return std::nullopt;
+  }
+  KvTiers tiers{.spill_dir = args.spill_dir};
+  if (args.kv_host) {
+    tiers.host_bytes = args.kv_host->bytes;
+  }
+  if (args.kv_bank) {
+    tiers.bank_bytes = args.kv_bank->bytes;
+  }
+  return tiers;
 }
 
 }  // namespace
@@ -100,6 +126,7 @@ void resolve_model(const OptionSet& options, ModelArgs& args) {
     hga.block_queries = ops::kPageTokens;  // the only one that it takes
   }
   check(attention);
+  args.options.kv_tiers = kv_tiers_of(args);
 }
 
 Budgets MemoryArgs::budgets() const {
@@ -110,6 +137,9 @@ Budgets MemoryArgs::budgets() const {
   if (host) {
     budgets.host = host->bytes;
   }
+  if (disk) {
+    budgets.disk = disk->bytes;
+  }
   return budgets;
 }
 
@@ -118,6 +148,7 @@ void add_memory_options(OptionSet& options, MemoryArgs& args) {
   options.add({"device-memory", "SIZE", "most that the device may hold, like 16GiB", "no limit"},
               args.device);
   options.add({"host-memory", "SIZE", "most that host memory may hold", "no limit"}, args.host);
+  options.add({"disk-memory", "SIZE", "most that --spill-dir may hold", "no limit"}, args.disk);
 }
 
 void add_common_options(OptionSet& options,

@@ -20,6 +20,9 @@ struct ModelArgs {
   std::optional<std::filesystem::path> adapter;
   ModelOptions options;
   bool paper_preset = false;
+  std::optional<Size> kv_host;
+  std::optional<std::filesystem::path> spill_dir;
+  std::optional<Size> kv_bank;
 };
 
 void add_model_options(OptionSet& options, ModelArgs& args);
@@ -31,6 +34,7 @@ void resolve_model(const OptionSet& options, ModelArgs& args);
 struct MemoryArgs {
   std::optional<Size> device;
   std::optional<Size> host;
+  std::optional<Size> disk;
 
   [[nodiscard]] Budgets budgets() const;
 };

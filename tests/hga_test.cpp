@@ -7,6 +7,7 @@
 
 #include "device/threads.h"
 #include "infer/session.h"
+#include "support/expect_error.h"
 #include "support/training.h"
 
 namespace longtune {
@@ -31,11 +32,38 @@ AttentionOptions block_hga() {
   return options;
 }
 
+// So few pages a block that a bank of that size has to be filled again and again for a cell.
+AttentionOptions bank_filling_hga() {
+  AttentionOptions options = narrow_hga();
+  options.hga.first_pages = 0;
+  options.hga.last_pages = 0;
+  options.hga.topk_groups = 2;
+  options.hga.union_cap = 2;
+  return options;
+}
+
 // Sees everything, as dense attention does, through its window.
 AttentionOptions wide_hga() {
   AttentionOptions options = narrow_hga();
   options.hga.last_pages = 1000;
   return options;
+}
+
+// All pages in host memory, all on disk, and both, with the smallest bank that works.
+std::vector<KvTiers> tiers_of(const ModelConfig& config,
+                              DType kv,
+                              const AttentionOptions& attention,
+                              const std::filesystem::path& directory) {
+  const std::int64_t page = ops::kv_page_bytes(config.Hkv, config.D, kv);
+  const ops::HgaSettings& hga = attention.hga;
+  const std::int64_t block = hga.first_pages + hga.last_pages + config.Hkv * hga.capacity();
+  const auto bank = [&](std::int64_t spilled) { return std::min(spilled, block) * page; };
+  const std::int64_t pages = kContext / ops::kPageTokens + 1;
+  return {
+      {},
+      {.host_bytes = 0, .spill_dir = directory, .bank_bytes = bank(pages - 1)},
+      {.host_bytes = 3 * page * config.L, .spill_dir = directory, .bank_bytes = bank(pages - 4)},
+      {.host_bytes = 0, .spill_dir = directory}};
 }
 
 class HgaReading : public testing::Test {
@@ -49,9 +77,11 @@ class HgaReading : public testing::Test {
   // Nats of each token's successor, read in blocks of `block`.
   [[nodiscard]] std::vector<float> nats(const AttentionOptions& attention,
                                         std::int64_t block,
-                                        const std::vector<std::int32_t>& tokens) const {
+                                        const std::vector<std::int32_t>& tokens,
+                                        const std::optional<KvTiers>& tiers = {}) const {
     SessionOptions options{.context = kContext, .block = block};
     options.model.attention = attention;
+    options.model.kv_tiers = tiers;
     Session session(*source_, options, {}, nullptr);
     std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end());
     targets.push_back(0);
@@ -87,6 +117,33 @@ TEST_F(HgaReading, NeverLooksAheadUnlessItRoutesByBlocks) {
   };
   EXPECT_EQ(before(narrow_hga(), changed), before(narrow_hga(), tokens_));
   EXPECT_NE(before(block_hga(), changed), before(block_hga(), tokens_));
+}
+
+TEST_F(HgaReading, TiersChangeNoBit) {
+  const TemporaryDirectory scratch;
+  const AttentionOptions attention = bank_filling_hga();
+  const std::vector<float> expected = nats(attention, 128, tokens_);
+  for (const KvTiers& tiers :
+       tiers_of(source_->config(), DType::kBf16, attention, scratch.path())) {
+    EXPECT_EQ(nats(attention, 128, tokens_, tiers), expected);
+    EXPECT_EQ(nats(attention, 50, tokens_, tiers), expected);
+  }
+  EXPECT_EQ(nats({}, 128, tokens_, KvTiers{}), nats({}, 128, tokens_));
+  EXPECT_EQ(nats({}, 128, tokens_, KvTiers{.host_bytes = 0, .spill_dir = scratch.path()}),
+            nats({}, 128, tokens_));
+}
+
+TEST_F(HgaReading, ABankThatIsTooSmallIsRefusedBeforeItRuns) {
+  const TemporaryDirectory scratch;
+  expect_error(
+      [&] {
+        (void)nats(narrow_hga(),
+                   64,
+                   tokens_,
+                   KvTiers{.host_bytes = 0, .spill_dir = scratch.path(), .bank_bytes = 1000});
+      },
+      ErrorCode::kOutOfBudget,
+      "--kv-bank 1000 B: the pages that one block of queries may see need");
 }
 
 class HgaTraining : public testing::Test {
@@ -140,6 +197,24 @@ TEST_F(HgaTraining, ThreadsAndKeptAttentionChangeNoBit) {
     EXPECT_EQ(second_loss(), one);
   }
   use_threads(available_cores());
+}
+
+TEST_F(HgaTraining, TiersChangeNoBit) {
+  options_.model.attention = bank_filling_hga();
+  const double expected = second_loss();
+  for (const KvTiers& tiers :
+       tiers_of(source_->config(), DType::kF32, options_.model.attention, scratch_.path())) {
+    options_.model.kv_tiers = tiers;
+    options_.keep_attention = false;
+    EXPECT_EQ(second_loss(), expected);
+    options_.keep_attention = true;
+    EXPECT_EQ(second_loss(), expected);
+  }
+  options_.model.attention = {};
+  options_.model.kv_tiers = {};
+  const double dense = second_loss();
+  options_.model.kv_tiers = KvTiers{.host_bytes = 0, .spill_dir = scratch_.path()};
+  EXPECT_EQ(second_loss(), dense);
 }
 
 TEST_F(HgaTraining, LowersTheLoss) {

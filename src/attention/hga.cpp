@@ -29,7 +29,7 @@ std::int64_t open_size(std::int64_t lists, std::int64_t capacity) {
 
 }  // namespace
 
-Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena)
+Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena, Plan& plan)
     : shape_(shape),
       options_(options),
       chunk_capacity_(std::max<std::int64_t>(1, shape.context / ops::kPageTokens)),
@@ -40,8 +40,15 @@ Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena)
   const std::int64_t per_chunk = ops::kPageTokens / hga.group_tokens;
   turns_ = arena.take(kSummaries, DType::kF32, {2, ops::kPageTokens, shape.D / 2});
   chunks_ = arena.take(kSummaries, shape.kv, {shape.L * shape.Hkv, chunk_capacity_, shape.D});
-  groups_ =
-      arena.take(kSummaries, shape.kv, {shape.L * shape.Hkv, chunk_capacity_ * per_chunk, shape.D});
+  groups_ = chunks_;
+  groups_.data = nullptr;
+  groups_.shape[1] = chunk_capacity_ * per_chunk;
+  plan.add("group summaries", Tier::kHost, groups_.bytes());
+  if (!arena.is_planning()) {
+    // Not cleared: memory is there once chunks close.
+    group_memory_.reset(new std::byte[static_cast<std::size_t>(groups_.bytes())]);
+    groups_.data = group_memory_.get();
+  }
   open_ = arena.take_bytes(kSelections, shape.L * open_size(lists_, hga.capacity()) * 4);
   // A cell may begin inside a block.
   const std::int64_t blocks = shape.cell_tokens / hga.block_queries + 2;

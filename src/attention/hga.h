@@ -1,18 +1,21 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "attention/options.h"
 #include "device/arena.h"
+#include "device/plan.h"
 #include "ops/kv_pages.h"
 #include "ops/selection.h"
 
 namespace longtune {
 
-/// Hierarchical Global Attention's memory of one sequence, on the device: the summaries of every
-/// layer's closed chunks, the open lists, and the selections of the cell that ran forward last,
-/// which the backward pass replays.
+/// Hierarchical Global Attention's memory of one sequence: the summaries of every layer's closed
+/// chunks, on the device, and of their groups, in host memory, where they are read in place
+/// (unified memory); the open lists, and the selections of the cell that ran forward last, which
+/// the backward pass replays.
 class Hga {
  public:
   struct Shape {
@@ -26,7 +29,7 @@ class Hga {
     bool replays = false;          ///< selections of all layers are kept until the next cell
   };
 
-  Hga(const Shape& shape, const AttentionOptions& options, Arena& arena);
+  Hga(const Shape& shape, const AttentionOptions& options, Arena& arena, Plan& plan);
 
   /// The model's angular frequencies (D / 2), after any RoPE scaling. Before the first cell.
   void load(std::span<const float> frequencies);
@@ -49,9 +52,10 @@ class Hga {
   AttentionOptions options_;
   std::int64_t chunk_capacity_;
   std::int64_t lists_;
-  TensorView turns_;                    ///< (2, 64, D / 2) f32
-  TensorView chunks_;                   ///< (L, Hkv, C, D) summaries, in the dtype of the pages
-  TensorView groups_;                   ///< (L, Hkv, C * 64 / group, D)
+  TensorView turns_;   ///< (2, 64, D / 2) f32
+  TensorView chunks_;  ///< (L, Hkv, C, D) summaries, in the dtype of the pages
+  TensorView groups_;  ///< (L, Hkv, C * 64 / group, D)
+  std::unique_ptr<std::byte[]> group_memory_;
   std::byte* open_;                     ///< (L) HgaOpenList
   std::byte* selections_;               ///< of all layers, or one
   std::vector<std::int64_t> closed_;    ///< (L) chunks that have summaries

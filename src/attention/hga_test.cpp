@@ -51,11 +51,6 @@ Hga::Shape shape(std::int64_t context, std::int64_t cell, bool replays) {
           .replays = replays};
 }
 
-Hga make(const Hga::Shape& shape, const AttentionOptions& options, Arena& arena) {
-  Hga hga(shape, options, arena);
-  return hga;
-}
-
 // What every query of a cell sees of list 1.
 std::vector<std::set<std::int32_t>> sights(const ops::Selection& s,
                                            std::int64_t first,
@@ -86,7 +81,7 @@ class HgaMemory {
  public:
   HgaMemory(const Hga::Shape& s, const AttentionOptions& options)
       : arena_(bytes(s, options), Arena::Options::from_environment()),
-        hga_(make(s, options, arena_)) {
+        hga_(s, options, arena_, plan_) {
     hga_.load(std::vector<float>{1, 0.1F, 0.004F, 0.0005F});
   }
 
@@ -95,10 +90,12 @@ class HgaMemory {
  private:
   static std::int64_t bytes(const Hga::Shape& s, const AttentionOptions& options) {
     Arena planning = Arena::planning();
-    const Hga planned(s, options, planning);
+    Plan plan;
+    const Hga planned(s, options, planning, plan);
     return planning.high_water();
   }
 
+  Plan plan_;
   Arena arena_;
   Hga hga_;
 };

@@ -48,31 +48,40 @@ Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena
                      ? LayerAttention::kKept
                      : LayerAttention::kRecomputed),
       weights_(source, options.model.base, arena, plan),
-      adapter_(make_adapter(config_, options, arena)),
-      kv_({.L = config_.L,
-           .Hkv = config_.Hkv,
-           .D = config_.D,
-           .dtype = options.model.kv,
-           .capacity = options.context,
-           .keep = options.kv_keep},
-          arena) {
-  check(options.model.attention);
-  if (!options.model.attention.is_dense()) {
-    hga_.emplace(Hga::Shape{.L = config_.L,
-                            .Hq = config_.Hq,
-                            .Hkv = config_.Hkv,
-                            .D = config_.D,
-                            .kv = options.model.kv,
-                            .context = options.context,
-                            .cell_tokens = cell_capacity_,
-                            .replays = options.use == ModelUse::kTraining},
-                 options.model.attention,
-                 arena);
-  }
+      adapter_(make_adapter(config_, options, arena)) {
+  take_keys_and_values(arena, plan);
   take_buffers(arena);
 }
 
 Decoder::~Decoder() = default;
+
+void Decoder::take_keys_and_values(Arena& arena, Plan& plan) {
+  const ModelOptions& model = options_.model;
+  check(model.attention);
+  if (model.attention.is_dense() && !model.kv_tiers) {
+    kv_.emplace(KvShape{.L = config_.L,
+                        .Hkv = config_.Hkv,
+                        .D = config_.D,
+                        .dtype = model.kv,
+                        .capacity = options_.context,
+                        .keep = options_.kv_keep},
+                arena);
+    return;
+  }
+  routed_ = std::make_unique<RoutedAttention>(
+      RoutedAttention::Shape{.L = config_.L,
+                             .Hq = config_.Hq,
+                             .Hkv = config_.Hkv,
+                             .D = config_.D,
+                             .kv = model.kv,
+                             .context = options_.context,
+                             .cell_tokens = cell_capacity_,
+                             .replays = options_.use == ModelUse::kTraining},
+      model.attention,
+      model.kv_tiers.value_or(KvTiers{}),
+      arena,
+      plan);
+}
 
 void Decoder::take_buffers(Arena& arena) {
   const std::int64_t T = cell_capacity_;
@@ -116,8 +125,8 @@ void Decoder::load(const ModelSource& source, const std::function<void(double)>&
   const RopeFrequencies rope = rope_frequencies(config_.rope, config_.D);
   rope_scale_ = rope.scale;
   copy_to_device(frequencies_, rope.frequencies.data(), frequencies_.bytes());
-  if (hga_) {
-    hga_->load(rope.frequencies);
+  if (routed_) {
+    routed_->load(rope.frequencies);
   }
   weights_.load(source, progress);
   fingerprint_ = weights_.fingerprint();
@@ -138,15 +147,16 @@ TensorView Decoder::layer_input(std::int64_t layer) const {
 }
 
 LayerStep Decoder::step(std::int64_t layer) const {
-  return {.model = &config_,
-          .weights = &weights_.layer(layer),
-          .adapter = adapter(),
-          .layer = layer,
-          .cell = cell_,
-          .kv = kv_.layer(layer, cell_.first_position + cell_.tokens),
-          .hga = hga_ ? &*hga_ : nullptr,
-          .dropout = options_.lora && dropout_key_ ? options_.lora->dropout : 0,
-          .dropout_key = dropout_key_.value_or(0)};
+  return {
+      .model = &config_,
+      .weights = &weights_.layer(layer),
+      .adapter = adapter(),
+      .layer = layer,
+      .cell = cell_,
+      .kv = routed_ ? routed_->live(layer) : kv_->layer(layer, cell_.first_position + cell_.tokens),
+      .routed = routed_.get(),
+      .dropout = options_.lora && dropout_key_ ? options_.lora->dropout : 0,
+      .dropout_key = dropout_key_.value_or(0)};
 }
 
 LayerActivations Decoder::activations(std::int64_t layer) const {
@@ -175,7 +185,7 @@ void Decoder::forward(std::span<const std::int32_t> tokens,
          cell_capacity_,
          options_.context);
   }
-  if (options_.kv_keep == KvKeep::kOneLayer && first_position > 0) {
+  if (kv_ && options_.kv_keep == KvKeep::kOneLayer && first_position > 0) {
     fail(ErrorCode::kInternal, "decoder", "keys and values of earlier cells are not kept");
   }
   cell_ = {};  // until its tokens have proved to be in the vocabulary
@@ -193,9 +203,16 @@ void Decoder::forward(std::span<const std::int32_t> tokens,
   ops::embedding_forward(
       {.y = layer_input(0, T), .tokens = tokens_.rows(0, T), .table = weights_.embedding()});
   cell_ = cell;
+  if (routed_) {
+    routed_->begin_cell(first_position, T);
+  }
   for (std::int64_t layer = 0; layer < config_.L; ++layer) {
     layer_forward(step(layer), layer_input(layer), layer_input(layer + 1), activations(layer));
   }
+}
+
+std::optional<TieredKvStore::Traffic> Decoder::traffic() const {
+  return routed_ ? std::optional(routed_->traffic()) : std::nullopt;
 }
 
 void Decoder::require_cell() const {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/hga.h"
+#include "attention/routed_attention.h"
 #include "device/arena.h"
 #include "device/plan.h"
 #include "kv/store.h"
@@ -70,11 +70,15 @@ class Decoder {
 
   [[nodiscard]] Adapter* adapter() { return adapter_ ? &*adapter_ : nullptr; }
 
+  /// What moved between the tiers so far; nothing where keys and values are on the device.
+  [[nodiscard]] std::optional<TieredKvStore::Traffic> traffic() const;
+
   [[nodiscard]] const Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
 
  private:
   struct HeadBuffers;
 
+  void take_keys_and_values(Arena& arena, Plan& plan);
   void take_buffers(Arena& arena);
   [[nodiscard]] LayerStep step(std::int64_t layer) const;
   [[nodiscard]] LayerActivations activations(std::int64_t layer) const;
@@ -91,8 +95,8 @@ class Decoder {
   LayerAttention attention_;
   ModelWeights weights_;
   std::optional<Adapter> adapter_;
-  KvStore kv_;
-  mutable std::optional<Hga> hga_;  ///< its lists change as cells run
+  std::optional<KvStore> kv_;                ///< dense attention alone
+  std::unique_ptr<RoutedAttention> routed_;  ///< or this
   float rope_scale_ = 1;
   std::uint64_t fingerprint_ = 0;
 

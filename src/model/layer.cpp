@@ -116,13 +116,16 @@ void project_backward(const LayerStep& step,
 
 enum class Pass : std::uint8_t { kForward, kRecomputation };
 
-// What the cell's queries see: chosen in the forward pass, replayed afterwards.
-ops::Selection select(const LayerStep& step, const ConstTensorView& q, Pass pass) {
-  if (step.hga == nullptr) {
-    return {};
+void attend(const LayerStep& step, ops::AttentionForward args, Pass pass) {
+  if (step.routed == nullptr) {
+    args.kv = step.kv;
+    args.first_position = step.cell.first_position;
+    ops::attention_forward(args);
+  } else if (pass == Pass::kForward) {
+    step.routed->forward(step.layer, args);
+  } else {
+    step.routed->recompute(step.layer, args);
   }
-  return pass == Pass::kForward ? step.hga->choose(step.layer, q, step.kv, step.cell.first_position)
-                                : step.hga->chosen(step.layer);
 }
 
 void attention_block(const LayerStep& step,
@@ -156,13 +159,7 @@ void attention_block(const LayerStep& step,
   ops::rope_apply({.x = a.k, .cos = cell.cos, .sin = cell.sin});
   ops::kv_append({.kv = step.kv, .k = a.k, .v = a.v, .first_position = cell.first_position});
   if (attention == LayerAttention::kRecomputed) {
-    ops::attention_forward({.out = a.out,
-                            .lse = a.lse,
-                            .q = a.q,
-                            .kv = step.kv,
-                            .first_position = cell.first_position,
-                            .scale = attention_scale(model),
-                            .selection = select(step, a.q, pass)});
+    attend(step, {.out = a.out, .lse = a.lse, .q = a.q, .scale = attention_scale(model)}, pass);
   }
   project(step, LinearKind::kO, flat(a.out), a.x2, x, a);
 }
@@ -200,21 +197,25 @@ void attention_core_backward(const LayerStep& step,
                              const LayerActivations& a,
                              const LayerGradients& g) {
   const Cell& cell = step.cell;
-  ops::attention_backward({.dq = g.dq,
-                           .dk = g.dk_sum,
-                           .dv = g.dv_sum,
-                           .delta = g.delta,
-                           .group_dk = g.group_dk,
-                           .group_dv = g.group_dv,
-                           .dout = g.dout,
-                           .out = a.out,
-                           .lse = a.lse,
-                           .q = a.q,
-                           .kv = step.kv,
-                           .first_position = cell.first_position,
-                           .live_begin = cell.first_position,
-                           .scale = attention_scale(*step.model),
-                           .selection = select(step, a.q, Pass::kRecomputation)});
+  ops::AttentionBackward args{.dq = g.dq,
+                              .dk = g.dk_sum,
+                              .dv = g.dv_sum,
+                              .delta = g.delta,
+                              .group_dk = g.group_dk,
+                              .group_dv = g.group_dv,
+                              .dout = g.dout,
+                              .out = a.out,
+                              .lse = a.lse,
+                              .q = a.q,
+                              .scale = attention_scale(*step.model)};
+  if (step.routed != nullptr) {
+    step.routed->backward(step.layer, args);
+  } else {
+    args.kv = step.kv;
+    args.first_position = cell.first_position;
+    args.live_begin = cell.first_position;
+    ops::attention_backward(args);
+  }
   if (g.dk.data != g.dk_sum.data) {
     ops::convert({.y = g.dk, .x = g.dk_sum});
     ops::convert({.y = g.dv, .x = g.dv_sum});

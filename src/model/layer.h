@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "attention/hga.h"
+#include "attention/routed_attention.h"
 #include "device/arena.h"
 #include "model/adapter.h"
 #include "model/config.h"
@@ -27,8 +27,8 @@ struct LayerStep {
   const Adapter* adapter = nullptr;  ///< null: the base model alone
   std::int64_t layer = 0;
   Cell cell;
-  ops::KvPages kv;     ///< of this layer; earlier tokens are history, the cell's own are written
-  Hga* hga = nullptr;  ///< null: dense attention
+  ops::KvPages kv;  ///< of this layer; earlier tokens are history, the cell's own are written
+  RoutedAttention* routed = nullptr;  ///< null: dense attention over kv
   double dropout = 0;
   std::uint64_t dropout_key = 0;  ///< of this sample; the same when the layer is recomputed
 };

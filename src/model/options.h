@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "attention/options.h"
+#include "kv/tiered_store.h"
 #include "model/weights.h"
 #include "tensor/tensor_view.h"
 
@@ -12,6 +15,9 @@ struct ModelOptions {
   DType activations = DType::kBf16;
   DType kv = DType::kBf16;
   AttentionOptions attention;
+  /// Where keys and values of earlier segments are kept; none: dense attention has them on the
+  /// device, routed attention in host memory.
+  std::optional<KvTiers> kv_tiers;
 };
 
 }  // namespace longtune
