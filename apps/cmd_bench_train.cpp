@@ -107,19 +107,19 @@ Outcome run_bench_train(const std::vector<std::string>& arguments,
   OptionSet options("bench train --model PATH [options]",
                     "Shows where the time of a training step on random tokens goes");
   add_shape_options(options, args.shape);
+  add_shape_model_options(options, args.shape.model);
   options.add({"steps", "N", "measured, after one that warms up; the fastest counts"}, args.steps);
   add_common_options(options, args.common, json);
   if (!options.parse(arguments)) {
     write_output(options.help());
     return {};
   }
-  options.require("model");
   prepare(args.common, json);
   if (args.steps < 1) {
     fail(ErrorCode::kInvalidArgument, "bench", "--steps {} is below 1", args.steps);
   }
 
-  const std::unique_ptr<ModelSource> source = open_model(args.shape.model.model);
+  const std::unique_ptr<ModelSource> source = open_source(options, args.shape.model);
   TrainOptions train = shape_options(options, args.shape);
   train.steps = args.steps + 1;
   const Budgets budgets = args.shape.memory.budgets();

@@ -50,6 +50,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   OptionSet options("plan --model PATH [options]",
                     "Says what a training run would need, without loading weights");
   add_shape_options(options, args.shape);
+  add_shape_model_options(options, args.shape.model);
   options.add({"accumulate", "N", "samples an optimiser step"}, args.accumulate);
   add_data_options(options, args.data);
   add_common_options(options, args.common, json);
@@ -58,10 +59,9 @@ Outcome run_plan(const std::vector<std::string>& arguments,
     write_output(options.help());
     return {};
   }
-  options.require("model");
   prepare(args.common, json);
 
-  const std::unique_ptr<ModelSource> source = open_model(args.shape.model.model);
+  const std::unique_ptr<ModelSource> source = open_source(options, args.shape.model);
   TrainOptions train = shape_options(options, args.shape);
   train.accumulate = args.accumulate;
   train.steps = 1;

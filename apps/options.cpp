@@ -5,6 +5,7 @@
 #include "apps/json_file.h"
 #include "base/error.h"
 #include "device/threads.h"
+#include "model/shape_source.h"
 
 namespace longtune::cli {
 namespace {
@@ -100,6 +101,21 @@ void add_model_options(OptionSet& options, ModelArgs& args) {
       {"activations", "TYPE", "activations: bf16, f32"}, args.options.activations, floats);
   options.add_choice({"kv", "TYPE", "keys and values: bf16, f32"}, args.options.kv, floats);
   add_attention_options(options, args);
+}
+
+void add_shape_model_options(OptionSet& options, ModelArgs& args) {
+  options.group("A published shape with random weights instead of a model");
+  options.add({"shape", "NAME", fmt::format("{}", fmt::join(shape_names(), ", ")), "none"},
+              args.shape);
+  options.add({"layers", "N", "only so many of its layers", "all"}, args.layers);
+}
+
+std::unique_ptr<ModelSource> open_source(const OptionSet& options, const ModelArgs& args) {
+  const std::optional<std::string> from = options.choose("model", "shape");
+  if (!from) {
+    options.require("model");
+  }
+  return from == "shape" ? open_shape(args.shape, args.layers) : open_model(args.model);
 }
 
 void resolve_model(const OptionSet& options, ModelArgs& args) {

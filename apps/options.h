@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,9 +24,19 @@ struct ModelArgs {
   std::optional<Size> kv_host;
   std::optional<std::filesystem::path> spill_dir;
   std::optional<Size> kv_bank;
+  std::string shape;  ///< of a model without weights, for `plan` and `bench`
+  std::int64_t layers = 0;
 };
 
 void add_model_options(OptionSet& options, ModelArgs& args);
+
+/// --shape and --layers, in place of --model.
+void add_shape_model_options(OptionSet& options, ModelArgs& args);
+
+/// The model that --model or --shape names. Throws Error kInvalidArgument where neither or both do,
+/// and as open_model and open_shape do.
+[[nodiscard]] std::unique_ptr<ModelSource> open_source(const OptionSet& options,
+                                                       const ModelArgs& args);
 
 /// Fills in what --hga.preset says where no option of its own was given. Throws Error
 /// kInvalidArgument as check(AttentionOptions) does.

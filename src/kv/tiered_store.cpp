@@ -47,8 +47,8 @@ TieredKvStore::TieredKvStore(const Shape& shape, const KvTiers& tiers, Arena& ar
       // A cell may begin inside a page.
       live_pages_(std::min(pages_, pages_for(shape.cell_tokens) + 1)),
       bank_(bank_slots(tiers, pages_ - host_pages_, page_bytes_)),
-      live_table_(static_cast<std::size_t>(pages_)),
-      host_(static_cast<std::size_t>(shape.L * host_pages_)) {
+      live_table_(arena.is_planning() ? 0 : static_cast<std::size_t>(pages_)),
+      host_(arena.is_planning() ? 0 : static_cast<std::size_t>(shape.L * host_pages_)) {
   const std::int64_t spilled = pages_ - host_pages_;
   if (spilled > 0 && !tiers.spill_dir) {
     fail(ErrorCode::kOutOfBudget,

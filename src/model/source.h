@@ -45,6 +45,9 @@ class ModelSource {
   /// not have.
   [[nodiscard]] virtual const std::string& file_of(const std::string& name) const = 0;
 
+  /// False where only shapes are known: weights are random then, and nothing can be read.
+  [[nodiscard]] virtual bool has_values() const { return true; }
+
   /// Reads rows [first, first + count) in the file's format into `target`, of row_bytes * count
   /// bytes. Of an interleaved matrix each head is read whole: callers take rows in runs. Throws
   /// Error kIo where the system refuses, kBadInput for a name the source does not have,

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/random.h"
 #include "quant/nf4.h"
 #include "quant/panels.h"
 
@@ -170,8 +172,12 @@ void ModelWeights::load(const ModelSource& source, const std::function<void(doub
   }
   std::int64_t done = 0;
   for (const Slot& slot : slots_) {
-    load_slot(source, slot);
-    arrange(slot);
+    if (source.has_values()) {
+      load_slot(source, slot);
+      arrange(slot);
+    } else {
+      fill(slot);
+    }
     done += slot.N * slot.K;
     if (progress) {
       progress(static_cast<double>(done) / static_cast<double>(total));
@@ -233,6 +239,35 @@ void ModelWeights::load_slot(const ModelSource& source, const Slot& slot) {
   if (quantizer) {
     quantize([&](Nf4Quantizer& to) { *slot.matrix = to.finish(); });
   }
+}
+
+// Norms get ones, an NF4 matrix values of about 0.02, in panels where it may be, as loading would.
+void ModelWeights::fill(const Slot& slot) {
+  const OperationScope scope("random weights");
+  const std::uint64_t key = hash_bytes(0, std::as_bytes(std::span(slot.name)));
+  if (slot.matrix == nullptr) {
+    std::fill_n(reinterpret_cast<float*>(slot.memory), slot.K, 1.0F);
+    return;
+  }
+  if (slot.format == WeightFormat::kBf16) {
+    auto* values = reinterpret_cast<BFloat16*>(slot.memory);
+    for (std::int64_t i = 0; i < slot.N * slot.K; ++i) {
+      values[i] = BFloat16(static_cast<float>(0.1 * random_uniform(key, i) - 0.05));
+    }
+    return;
+  }
+  const std::int64_t bytes = bytes_of(slot.name, slot.format, slot.N, slot.K);
+  for (std::int64_t i = 0; i + 8 <= bytes; i += 8) {
+    const std::uint64_t bits = random_bits(key, i);
+    std::memcpy(slot.memory + i, &bits, sizeof bits);
+  }
+  WeightView view = weight_view(slot.format, slot.N, slot.K, slot.memory, 0.04F);
+  auto* nested = reinterpret_cast<float*>(
+      slot.memory + (reinterpret_cast<const std::byte*>(view.nested_absmax) - slot.memory));
+  const std::int64_t scales = slot.N * slot.K / kNf4Block;
+  std::fill_n(nested, (scales + kNf4NestedBlock - 1) / kNf4NestedBlock, 0.01F);
+  view.order = slot.N % kPanelRows == 0 ? WeightOrder::kPanels : WeightOrder::kRows;
+  *slot.matrix = view;
 }
 
 void ModelWeights::arrange(const Slot& slot) {

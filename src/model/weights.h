@@ -91,6 +91,7 @@ class ModelWeights {
   void take_host_embedding(const ModelSource& source, BaseWeights base, bool planning, Plan& plan);
   ConstTensorView take_vector(const ModelSource& source, const std::string& name, Arena& arena);
   void load_slot(const ModelSource& source, const Slot& slot);
+  static void fill(const Slot& slot);  // with random values of a reasonable size
   void arrange(const Slot& slot);  // in panels, unless rows are only looked up
   static void write(const Slot& slot, std::int64_t offset, const void* source, std::int64_t bytes);
 

@@ -19,8 +19,9 @@ bool would_fit(const ModelSource& source,
   try {
     return fits(Trainer::plan(source, options, data_bytes), budgets);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUnsupported) {
-      return false;  // NF4 does not take every width
+    // NF4 does not take every width; keys and values may have nowhere to go.
+    if (error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kOutOfBudget) {
+      return false;
     }
     throw;
   }
