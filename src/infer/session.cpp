@@ -91,6 +91,14 @@ const ModelConfig& Session::config() const {
   return state_->decoder.config();
 }
 
+const Plan& Session::plan() const {
+  return state_->plan;
+}
+
+std::optional<TieredKvStore::Traffic> Session::traffic() const {
+  return state_->decoder.traffic();
+}
+
 std::int64_t Session::device_bytes_peak() const {
   return state_->arena.high_water();
 }

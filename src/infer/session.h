@@ -51,6 +51,10 @@ class Session {
                                          std::span<const std::int32_t> targets);
 
   [[nodiscard]] const ModelConfig& config() const;
+  [[nodiscard]] const Plan& plan() const;
+
+  /// What moved between the tiers so far; nothing where keys and values are on the device.
+  [[nodiscard]] std::optional<TieredKvStore::Traffic> traffic() const;
   [[nodiscard]] std::int64_t device_bytes_peak() const;
   [[nodiscard]] std::int64_t host_bytes_peak() const;
 

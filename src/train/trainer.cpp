@@ -328,6 +328,10 @@ bool Trainer::has_held_out() const {
   return state_->held_out != nullptr;
 }
 
+std::optional<TieredKvStore::Traffic> Trainer::traffic() const {
+  return state_->decoder.traffic();
+}
+
 std::int64_t Trainer::device_bytes_peak() const {
   return state_->arena.high_water();
 }

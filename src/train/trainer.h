@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/plan.h"
+#include "kv/tiered_store.h"
 #include "model/adapter.h"
 #include "model/options.h"
 #include "model/source.h"
@@ -103,6 +104,9 @@ class Trainer {
   [[nodiscard]] const Adapter& adapter() const;
   [[nodiscard]] const Plan& plan() const;
   [[nodiscard]] bool has_held_out() const;
+
+  /// What moved between the tiers so far; nothing where keys and values are on the device.
+  [[nodiscard]] std::optional<TieredKvStore::Traffic> traffic() const;
 
   /// The device memory really taken at its highest, and the host's by the plan.
   [[nodiscard]] std::int64_t device_bytes_peak() const;
