@@ -1,6 +1,8 @@
 #include "ops/hga_route.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <vector>
 
 #include "ops/cpu/hga_scores.h"
@@ -10,19 +12,23 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Brings the `k` of `ids` with the highest scores, of equal ones the lower, to the front in
-// ascending order and drops the others.
-template <class Score>
-void keep_best(Ids& ids, std::int64_t k, Score score) {
-  if (static_cast<std::int64_t>(ids.size()) > k) {
-    const auto better = [&](std::int32_t a, std::int32_t b) {
-      const float left = score(a);
-      const float right = score(b);
-      return left > right || (left == right && a < b);
-    };
-    std::nth_element(ids.begin(), ids.begin() + k, ids.end(), better);
-    ids.resize(static_cast<std::size_t>(k));
+// A number that is smaller the higher the score, and of equal scores the lower the id: sorting
+// whole numbers costs a fraction of comparing scores through indices.
+std::uint64_t rank_of(float score, std::int32_t id) {
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // -0 becomes 0
+  const std::uint32_t ascending = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
+  return static_cast<std::uint64_t>(~ascending) << 32U | static_cast<std::uint32_t>(id);
+}
+
+// Brings the `k` best of `ranks` to the front and leaves their ids, ascending, in `ids`.
+void keep_best(std::vector<std::uint64_t>& ranks, std::int64_t k, Ids& ids) {
+  if (static_cast<std::int64_t>(ranks.size()) > k) {
+    std::nth_element(ranks.begin(), ranks.begin() + k, ranks.end());
+    ranks.resize(static_cast<std::size_t>(k));
   }
+  ids.resize(ranks.size());
+  std::ranges::transform(
+      ranks, ids.begin(), [](std::uint64_t rank) { return static_cast<std::int32_t>(rank); });
   std::sort(ids.begin(), ids.end());
 }
 
@@ -34,7 +40,9 @@ struct Scratch {
   std::vector<Ids> own_chunks;            // a query's best chunks
   Ids candidates;                         // chunks whose groups are scored, ascending
   std::vector<std::int32_t> place;        // of a chunk among the candidates
-  Ids all, asked, fresh;
+  std::vector<std::int32_t> slots;        // of a scored group in the list, or -1
+  std::vector<std::uint64_t> ranks;
+  Ids asked, fresh;
 };
 
 // Routing of one block of queries for one list.
@@ -112,13 +120,14 @@ class RouteBlock {
                       chunks_);
   }
 
-  // Chunks by their score in `scores`, counted from begin_.
+  // The best chunks by their score in `scores`, counted from begin_.
   void best_chunks(const float* scores, Ids& ids) const {
-    ids.resize(static_cast<std::size_t>(chunks_));
+    scratch_.ranks.resize(static_cast<std::size_t>(chunks_));
     for (std::int64_t i = 0; i < chunks_; ++i) {
-      ids[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
+      scratch_.ranks[static_cast<std::size_t>(i)] =
+          rank_of(scores[i], static_cast<std::int32_t>(i));
     }
-    keep_best(ids, s_.topk_chunks, [&](std::int32_t id) { return scores[id]; });
+    keep_best(scratch_.ranks, s_.topk_chunks, ids);
   }
 
   void choose_own_chunks() {
@@ -165,35 +174,57 @@ class RouteBlock {
     }
   }
 
-  // Groups of the sequence that the chunks hold.
-  void groups_of(const Ids& chunks, Ids& groups) const {
-    groups.clear();
-    for (const std::int32_t chunk : chunks) {
-      for (std::int64_t g = 0; g < per_chunk_; ++g) {
-        groups.push_back(static_cast<std::int32_t>((begin_ + chunk) * per_chunk_ + g));
+  // Below, groups are counted among those that are scored: group g of candidate c is
+  // c * per_chunk_ + g, which ascends with the position.
+  [[nodiscard]] std::int32_t place_of(std::int32_t chunk) const {
+    return scratch_.place[static_cast<std::size_t>(chunk)];
+  }
+
+  // The group's number in the sequence.
+  [[nodiscard]] std::int32_t number_of(std::int32_t scored) const {
+    const auto chunk = scratch_.candidates[static_cast<std::size_t>(scored / per_chunk_)];
+    return static_cast<std::int32_t>((begin_ + chunk) * per_chunk_ + scored % per_chunk_);
+  }
+
+  [[nodiscard]] std::int32_t& slot_of(std::int32_t scored) const {
+    return scratch_.slots[static_cast<std::size_t>(scored)];
+  }
+
+  // Where in the list the scored groups are.
+  void find_slots() const {
+    scratch_.slots.assign(static_cast<std::size_t>(stride_), -1);
+    for (std::int64_t slot = 0; slot < count_; ++slot) {
+      const std::int64_t chunk = groups_[slot] / per_chunk_ - begin_;
+      const std::int32_t place =
+          chunk >= 0 && chunk < chunks_ ? place_of(static_cast<std::int32_t>(chunk)) : -1;
+      if (place >= 0) {
+        slot_of(static_cast<std::int32_t>(place * per_chunk_ + groups_[slot] % per_chunk_)) =
+            static_cast<std::int32_t>(slot);
       }
     }
   }
 
-  // Where a group's score lies among a query's.
-  [[nodiscard]] std::int64_t score_index(std::int32_t group) const {
-    const std::int64_t chunk = group / per_chunk_ - begin_;
-    return scratch_.place[static_cast<std::size_t>(chunk)] * per_chunk_ + group % per_chunk_;
-  }
-
-  void keep_best_groups(Ids& groups, std::int64_t k, const float* scores) const {
-    keep_best(groups, k, [&](std::int32_t group) { return scores[score_index(group)]; });
-  }
-
-  [[nodiscard]] std::int64_t slot_of(std::int32_t group) const {
-    return std::find(groups_, groups_ + count_, group) - groups_;
+  // The best `k` groups of some chunks by a query's scores; of those in the list alone where
+  // `listed`.
+  void best_groups(
+      const Ids& chunks, std::int64_t k, const float* scores, bool listed, Ids& groups) const {
+    scratch_.ranks.clear();
+    for (const std::int32_t chunk : chunks) {
+      const auto first = static_cast<std::int32_t>(place_of(chunk) * per_chunk_);
+      for (std::int32_t scored = first; scored < first + per_chunk_; ++scored) {
+        if (!listed || slot_of(scored) >= 0) {
+          scratch_.ranks.push_back(rank_of(scores[scored], scored));
+        }
+      }
+    }
+    keep_best(scratch_.ranks, k, groups);
   }
 
   void show(std::int64_t query, const Ids& asked) const {
     std::uint64_t* bits = seen(query);
-    for (const std::int32_t group : asked) {
-      const std::int64_t slot = slot_of(group);
-      if (slot < count_) {
+    for (const std::int32_t scored : asked) {
+      const std::int32_t slot = slot_of(scored);
+      if (slot >= 0) {
         bits[slot / 64] |= std::uint64_t{1} << (slot % 64);
       }
     }
@@ -207,33 +238,36 @@ class RouteBlock {
     }
     score_groups();
     clear_seen();
+    find_slots();
     for (std::int64_t query = 0; query < scores_.queries(); ++query) {
       route_row(query, scratch_.group_scores.data() + query * stride_);
     }
   }
 
   void route_row(std::int64_t query, const float* scores) {
+    const Ids& chunks = scratch_.own_chunks[static_cast<std::size_t>(query)];
     Ids& asked = scratch_.asked;
-    groups_of(scratch_.own_chunks[static_cast<std::size_t>(query)], scratch_.all);
-    asked = scratch_.all;
-    keep_best_groups(asked, s_.topk_groups, scores);
-    scratch_.fresh.clear();
-    for (const std::int32_t group : asked) {
-      if (slot_of(group) == count_) {
-        scratch_.fresh.push_back(group);
-      }
+    if (!full_) {
+      best_groups(chunks, s_.topk_groups, scores, false, asked);
+      scratch_.fresh.clear();
+      std::ranges::copy_if(asked, std::back_inserter(scratch_.fresh), [&](std::int32_t scored) {
+        return slot_of(scored) < 0;
+      });
+      full_ = count_ + static_cast<std::int64_t>(scratch_.fresh.size()) > s_.union_cap;
     }
-    const auto fresh = static_cast<std::int64_t>(scratch_.fresh.size());
-    full_ = full_ || count_ + fresh > s_.union_cap;
     if (full_) {
-      asked = scratch_.all;
-      std::erase_if(asked, [&](std::int32_t group) { return slot_of(group) == count_; });
-      keep_best_groups(asked, s_.topk_groups, scores);
+      best_groups(chunks, s_.topk_groups, scores, true, asked);
     } else {
-      std::copy_n(scratch_.fresh.data(), fresh, groups_ + count_);
-      count_ += fresh;
+      open(scratch_.fresh);
     }
     show(query, asked);
+  }
+
+  void open(const Ids& fresh) {
+    for (const std::int32_t scored : fresh) {
+      slot_of(scored) = static_cast<std::int32_t>(count_);
+      groups_[count_++] = number_of(scored);
+    }
   }
 
   // The largest of each column of (queries, columns).
@@ -260,21 +294,21 @@ class RouteBlock {
     }
     score_groups();
     clear_seen();
+    find_slots();
     Ids listed;
-    groups_of(chunks, listed);
-    keep_best_groups(listed, s_.topk_groups, largest(scratch_.group_scores, stride_).data());
-    count_ = static_cast<std::int64_t>(listed.size());
-    std::copy(listed.begin(), listed.end(), groups_);
+    best_groups(
+        chunks, s_.topk_groups, largest(scratch_.group_scores, stride_).data(), false, listed);
+    open(listed);
     for (std::int64_t query = 0; query < scores_.queries(); ++query) {
       if (query > 0) {
         std::copy_n(seen(query - 1), set_.selection.words(), seen(query));
       }
-      Ids& asked = scratch_.asked;
-      groups_of(scratch_.own_chunks[static_cast<std::size_t>(query)], asked);
-      keep_best_groups(asked,
-                       std::max<std::int64_t>(1, s_.topk_groups / 2),
-                       scratch_.group_scores.data() + query * stride_);
-      show(query, asked);
+      best_groups(scratch_.own_chunks[static_cast<std::size_t>(query)],
+                  std::max<std::int64_t>(1, s_.topk_groups / 2),
+                  scratch_.group_scores.data() + query * stride_,
+                  false,
+                  scratch_.asked);
+      show(query, scratch_.asked);
     }
   }
 
