@@ -135,6 +135,7 @@ const std::vector<Command>& commands() {
       {"train", "trains an adapter", run_train},
       {"eval perplexity", "nats a token and perplexity by position", run_eval_perplexity},
       {"generate", "continues a prompt", run_generate},
+      {"bench kernels", "times operations beside the machine's measured limits", run_bench_kernels},
       {"bench prefill", "shows where the time of reading a sequence goes", run_bench_prefill},
       {"bench train", "shows where the time of a training step goes", run_bench_train},
   };

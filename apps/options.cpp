@@ -172,6 +172,11 @@ void add_common_options(OptionSet& options,
                         std::optional<std::filesystem::path>& json) {
   options.group("General");
   options.add({"threads", "N", "threads; results do not depend on it", "all cores"}, args.threads);
+  options.add_choice({"cpu-isa", "NAME", "instruction set: auto (the widest), portable, avx2"},
+                     args.isa,
+                     {{"auto", std::nullopt},
+                      {ops::name_of(ops::Isa::kPortable), ops::Isa::kPortable},
+                      {ops::name_of(ops::Isa::kAvx2), ops::Isa::kAvx2}});
   options.add({"json", "FILE", "the result, or the error, as JSON as well", "none", false}, json);
   options.add({"quiet", "", "no progress", "", false}, args.is_quiet);
   options.add({"verbose", "", "every step of the progress", "", false}, args.is_verbose);
@@ -182,6 +187,7 @@ void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>&
     fail(ErrorCode::kInvalidArgument, kWhere, "--threads {} is not in 1 .. 4096", *args.threads);
   }
   use_threads(static_cast<int>(args.threads.value_or(available_cores())));
+  ops::select_isa(args.isa.value_or(ops::best_isa()));
   if (json) {
     check_writable(*json);
   }

@@ -10,6 +10,7 @@
 #include "apps/progress.h"
 #include "device/plan.h"
 #include "model/options.h"
+#include "ops/cpu/isa.h"
 #include "train/run.h"
 #include "train/trainer.h"
 
@@ -55,6 +56,7 @@ void add_memory_options(OptionSet& options, MemoryArgs& args);
 /// What every command takes.
 struct CommonArgs {
   std::optional<std::int64_t> threads;
+  std::optional<ops::Isa> isa;
   bool is_quiet = false;
   bool is_verbose = false;
 };
@@ -63,7 +65,8 @@ void add_common_options(OptionSet& options,
                         CommonArgs& args,
                         std::optional<std::filesystem::path>& json);
 
-/// Sets the number of threads; refuses a JSON file that cannot be written before the work begins.
+/// Sets the number of threads and the instruction set; refuses a JSON file that cannot be written
+/// before the work begins.
 void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>& json);
 
 /// What decides a training run's memory: `plan` takes these, and `train` more.

