@@ -16,17 +16,19 @@ constexpr std::int64_t kForwardRows = 128;
 
 // The memory of one thread, sliced; rows are whole panels.
 struct Scratch {
-  float* rows;     // (rows, padded D)
-  float* q_t;      // (panels, D, 16)
-  float* out_t;    // (panels, D, 16)
-  float* highest;  // (rows)
-  float* sum;      // (rows)
-  float* wide;     // (2, 64, D)
+  float* rows = nullptr;     // (rows, padded D)
+  float* q_t = nullptr;      // (panels, D, 16)
+  float* out_t = nullptr;    // (panels, D, 16)
+  float* highest = nullptr;  // (rows)
+  float* sum = nullptr;      // (rows)
+  float* wide = nullptr;     // (2, 64, D)
 
   static std::int64_t floats(std::int64_t D, std::int64_t count) {
     const std::int64_t width = padded_dimension(D);
     return panels_of(count) * kPanelRows * (3 * width + 2) + 2 * kPageTokens * width;
   }
+
+  Scratch() = default;
 
   Scratch(std::int64_t D, std::int64_t count, float* memory) : rows(memory) {
     const std::int64_t width = padded_dimension(D);
@@ -153,6 +155,99 @@ class ForwardBlock {
   Scratch scratch_;
 };
 
+// One block of so few queries that panels would be mostly padding: the bits of ForwardBlock.
+class FewRowsBlock {
+ public:
+  FewRowsBlock(const AttentionForward& args,
+               const AttentionTiles& tiles,
+               const QuerySet& set,
+               const QueryBlock& block,
+               float* memory)
+      : args_(args), tiles_(tiles), set_(set), block_(block) {
+    const std::int64_t D = set.kv.D;
+    scratch_.rows = memory;
+    q_ = memory + kPanelRows * padded_dimension(D);
+    std::fill_n(highest_, kPanelRows, kNoScore);
+    std::fill_n(sum_, kPanelRows, 0.0F);
+    gather_rows(set, block, args.q, q_);
+    const float factor = args.scale * std::numbers::log2e_v<float>;
+    for (std::int64_t row = 0; row < block.rows; ++row) {
+      for (std::int64_t d = 0; d < D; ++d) {
+        q_[row * D + d] = q_[row * padded_dimension(D) + d] * factor;
+        scratch_.rows[row * D + d] = 0;
+      }
+    }
+  }
+
+  void run() {
+    const Selection& selection = set_.selection;
+    for (std::int64_t page = 0; page < selection.sinks_end(block_.page); ++page) {
+      visit_page(page);
+    }
+    for (std::int64_t page = selection.window_begin(block_.page); page <= block_.page; ++page) {
+      visit_page(page);
+    }
+    const GroupTiles groups(set_, block_);
+    for (std::int64_t tile = 0; tile < groups.count(); ++tile) {
+      FewRowsTile few = tile_of();
+      groups.runs(tile, few);
+      std::uint64_t seen[kPanelRows];
+      groups.bits(block_, tile, seen);
+      few.seen = seen;
+      tiles_.forward_few(few);
+    }
+    finish();
+  }
+
+ private:
+  [[nodiscard]] FewRowsTile tile_of() {
+    return {.q = q_,
+            .out = scratch_.rows,
+            .highest = highest_,
+            .sum = sum_,
+            .rows = block_.rows,
+            .D = set_.kv.D,
+            .bf16 = set_.kv.dtype == DType::kBf16};
+  }
+
+  void visit_page(std::int64_t page) {
+    FewRowsTile few = tile_of();
+    few.runs[0] = {.keys = set_.kv.keys(page, block_.kv_head),
+                   .values = set_.kv.values(page, block_.kv_head),
+                   .count = std::min(kPageTokens, set_.end() - page * kPageTokens)};
+    few.run_count = 1;
+    std::uint64_t seen[kPanelRows];
+    if (page == block_.page) {
+      causal_bits(block_, seen);
+      few.seen = seen;
+    }
+    tiles_.forward_few(few);
+  }
+
+  void finish() {
+    scratch_.highest = highest_;
+    scratch_.sum = sum_;
+    // write_rows wants whole panels apart; rows of D that is a multiple of 16 lie so already.
+    const std::int64_t D = set_.kv.D;
+    const std::int64_t width = padded_dimension(D);
+    for (std::int64_t row = block_.rows; row-- > 1 && width != D;) {
+      std::copy_backward(
+          scratch_.rows + row * D, scratch_.rows + row * D + D, scratch_.rows + row * width + D);
+    }
+    with_float_type(args_.out.dtype,
+                    [&]<class Float>(Float*) { write_rows<Float>(args_, set_, block_, scratch_); });
+  }
+
+  const AttentionForward& args_;
+  const AttentionTiles& tiles_;
+  const QuerySet& set_;
+  const QueryBlock& block_;
+  Scratch scratch_;
+  float* q_;
+  float highest_[kPanelRows];
+  float sum_[kPanelRows];
+};
+
 void append_all_blocks(const QuerySet& set, std::int64_t rows, std::vector<QueryBlock>& blocks) {
   for (std::int64_t page = set.end_page() - 1; page >= set.first_page(); --page) {
     for (std::int64_t run = 0; run < set.head_runs(); ++run) {
@@ -194,7 +289,11 @@ void attention_forward(const AttentionForward& args) {
   const ThreadScratch scratch(Scratch::floats(set.kv.D, most_rows(blocks)));
 #pragma omp parallel for schedule(dynamic, 1)
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    ForwardBlock(args, tiles, set, blocks[i], scratch.mine()).run();
+    if (blocks[i].rows <= kFewRows && set.kv.D % 8 == 0) {
+      FewRowsBlock(args, tiles, set, blocks[i], scratch.mine()).run();
+    } else {
+      ForwardBlock(args, tiles, set, blocks[i], scratch.mine()).run();
+    }
   }
 }
 

@@ -120,6 +120,18 @@ KeyTile GroupTiles::load(const AttentionTiles& tiles, std::int64_t tile, float* 
   return result;
 }
 
+void GroupTiles::runs(std::int64_t tile, FewRowsTile& few) const {
+  const KvPages& kv = set_.kv;
+  few.run_count = 0;
+  for_each_group(tile, [&](std::int64_t token, std::int64_t /*key*/) {
+    const std::int64_t skipped = token % kPageTokens * kv.D * size_of(kv.dtype);
+    const std::int64_t page = token / kPageTokens;
+    few.runs[few.run_count++] = {.keys = kv.keys(page, kv_head_) + skipped,
+                                 .values = kv.values(page, kv_head_) + skipped,
+                                 .count = tokens_};
+  });
+}
+
 void GroupTiles::bits(const QueryBlock& piece, std::int64_t tile, std::uint64_t* seen) const {
   const Selection& selection = set_.selection;
   const std::int64_t words = selection.words();

@@ -124,6 +124,9 @@ class GroupTiles {
   /// Copies the tokens of a tile side by side into `wide`, of 2 * 64 * D values.
   [[nodiscard]] KeyTile load(const AttentionTiles& tiles, std::int64_t tile, float* wide) const;
 
+  /// The same tokens as they lie in the pages; fills runs and run_count.
+  void runs(std::int64_t tile, FewRowsTile& few) const;
+
   /// Which keys of a tile the rows see, of the block or a piece of it, as causal_bits says it.
   void bits(const QueryBlock& piece, std::int64_t tile, std::uint64_t* seen) const;
 

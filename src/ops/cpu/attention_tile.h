@@ -44,6 +44,32 @@ struct ForwardTile {
   const std::uint64_t* seen = nullptr;
 };
 
+/// The most rows that are computed without a panel, each with its values along the lanes: decoding
+/// has as many as query heads share keys.
+constexpr std::int64_t kFewRows = 4;
+
+/// Keys and values of neighbouring tokens, (count, D) each, as the pages hold them.
+struct TokenRun {
+  const std::byte* keys = nullptr;
+  const std::byte* values = nullptr;
+  std::int64_t count = 0;
+};
+
+/// One tile for few rows: the sums of ForwardTile in the same order, so the same bits, with lanes
+/// along keys for the scores and along D for the output, straight from the pages.
+struct FewRowsTile {
+  const float* q = nullptr;  ///< (rows, D), scaled by scale * log2(e)
+  float* out = nullptr;      ///< (rows, D), before division by `sum`
+  float* highest = nullptr;  ///< (16), as in ForwardPanel
+  float* sum = nullptr;      ///< (16)
+  std::int64_t rows = 0;     ///< at most kFewRows
+  std::int64_t D = 0;        ///< a multiple of 8
+  bool bf16 = false;         ///< of the pages, else f32
+  TokenRun runs[8];          ///< at most kTileKeys tokens together
+  std::int64_t run_count = 0;
+  const std::uint64_t* seen = nullptr;  ///< (16), as in ForwardTile
+};
+
 /// Rows that go through a tile together in the backward pass.
 constexpr std::int64_t kBlockRows = 64;
 
@@ -89,6 +115,7 @@ constexpr std::int64_t padded_dimension(std::int64_t D) {
 /// The functions of one instruction set.
 struct AttentionTiles {
   void (*forward)(const ForwardTile& tile);
+  void (*forward_few)(const FewRowsTile& tile);
   void (*backward)(const BackwardTile& tile);
   void (*add_weights)(const WeightTile& tile);
   /// scores (count, 16) = keys (count, D) q_t (D, 16), each a sum over d in order.
