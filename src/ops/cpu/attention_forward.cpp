@@ -216,26 +216,15 @@ class FewRowsBlock {
                    .values = set_.kv.values(page, block_.kv_head),
                    .count = std::min(kPageTokens, set_.end() - page * kPageTokens)};
     few.run_count = 1;
-    prefetch(page + 1);
+    if (page < block_.page && set_.kv.pages[page + 1] != nullptr) {
+      few.next_keys = set_.kv.keys(page + 1, block_.kv_head);
+    }
     std::uint64_t seen[kPanelRows];
     if (page == block_.page) {
       causal_bits(block_, seen);
       few.seen = seen;
     }
     tiles_.forward_few(few);
-  }
-
-  // A head's part of a page is too short for the machine to see the next one coming.
-  void prefetch(std::int64_t page) const {
-    if (page > block_.page || set_.kv.pages[page] == nullptr) {
-      return;
-    }
-    for (const std::byte* from :
-         {set_.kv.keys(page, block_.kv_head), set_.kv.values(page, block_.kv_head)}) {
-      for (std::int64_t line = 0; line < set_.kv.head_bytes(); line += 64) {
-        __builtin_prefetch(from + line);
-      }
-    }
   }
 
   void finish() {

@@ -67,7 +67,8 @@ struct FewRowsTile {
   bool bf16 = false;         ///< of the pages, else f32
   TokenRun runs[8];          ///< at most kTileKeys tokens together
   std::int64_t run_count = 0;
-  const std::uint64_t* seen = nullptr;  ///< (16), as in ForwardTile
+  const std::byte* next_keys = nullptr;  ///< of the tile to come, to be fetched meanwhile; optional
+  const std::uint64_t* seen = nullptr;   ///< (16), as in ForwardTile
 };
 
 /// Rows that go through a tile together in the backward pass.
