@@ -22,20 +22,26 @@ double seconds_since(Clock::time_point start) {
 }
 
 // A file without a name; one with a name that is taken away at once where the file system has none
-// such.
-int open_nameless(const std::filesystem::path& directory, int flags) {
-  const int nameless = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+// such. Direct I/O is asked for afterwards: where it is refused on opening, the name is left
+// behind.
+int open_nameless(const std::filesystem::path& directory) {
+  const int nameless = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (nameless >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
     return nameless;
   }
   std::string path = (directory / "longtune-spill-XXXXXX").string();
-  const int named = mkostemp(path.data(), O_CLOEXEC | flags);
+  const int named = mkostemp(path.data(), O_CLOEXEC);
   const int error = errno;
   if (named >= 0) {
     unlink(path.c_str());
   }
   errno = error;
   return named;
+}
+
+bool make_direct(int descriptor) {
+  const int flags = fcntl(descriptor, F_GETFL);
+  return flags >= 0 && fcntl(descriptor, F_SETFL, flags | O_DIRECT) == 0;
 }
 
 }  // namespace
@@ -54,11 +60,7 @@ void AlignedBuffer::Free::operator()(std::byte* memory) const {
 
 SpillFile::SpillFile(const std::filesystem::path& directory, std::int64_t record_bytes)
     : directory_(directory), buffer_bytes_(round_up(record_bytes, AlignedBuffer::kAlignment)) {
-  descriptor_ = open_nameless(directory, O_DIRECT);
-  direct_ = descriptor_ >= 0;
-  if (!direct_ && errno == EINVAL) {
-    descriptor_ = open_nameless(directory, 0);
-  }
+  descriptor_ = open_nameless(directory);
   if (descriptor_ < 0) {
     fail(ErrorCode::kIo,
          "spill",
@@ -66,6 +68,7 @@ SpillFile::SpillFile(const std::filesystem::path& directory, std::int64_t record
          directory.string(),
          std::strerror(errno));
   }
+  direct_ = make_direct(descriptor_);
   worker_ = std::thread([this] { work(); });
 }
 
