@@ -52,6 +52,8 @@ AlignedBuffer::AlignedBuffer(std::int64_t bytes)
   if (memory_ == nullptr) {
     fail(ErrorCode::kIo, "spill", "the system refused {} of memory", format_bytes(bytes));
   }
+  // What pads a record must not carry other memory to the disk.
+  std::memset(memory_.get(), 0, static_cast<std::size_t>(round_up(bytes, kAlignment)));
 }
 
 void AlignedBuffer::Free::operator()(std::byte* memory) const {
@@ -164,7 +166,9 @@ void SpillFile::run(const Request& request) const {
     if (moved <= 0) {
       fail(ErrorCode::kIo,
            "spill",
-           "{} {} of keys and values at {} of a file in {}: {}",
+           "{} {} of keys and values at {} of a file in {}: {}; --spill-dir may name another disk, "
+           "and "
+           "--kv-host keeps more in memory",
            request.is_write ? "writing" : "reading",
            format_bytes(buffer_bytes_),
            format_bytes(at),

@@ -28,7 +28,7 @@ struct KvTiers {
 /// at work are live: on the device, writable. A closed page never changes: it is copied once to
 /// host memory or, behind the caller, to a file, and is readable while a Pin holds it. The first
 /// pages of every layer are those in host memory, where they are read in place (unified memory);
-/// those on disk come through a bank on the device. One thread at a time.
+/// those on disk come through a bank on the device. One thread and one Pin at a time.
 class TieredKvStore {
  public:
   struct Shape {
