@@ -43,20 +43,22 @@ TieredKvStore::TieredKvStore(const Shape& shape, const KvTiers& tiers, Arena& ar
     : shape_(shape),
       page_bytes_(ops::kv_page_bytes(shape.Hkv, shape.D, shape.dtype)),
       pages_(pages_for(shape.capacity)),
-      host_pages_(host_pages(tiers, page_bytes_ * shape.L, pages_)),
+      // A last page that never fills is never closed.
+      closed_pages_(shape.capacity / ops::kPageTokens),
+      host_pages_(host_pages(tiers, page_bytes_ * shape.L, closed_pages_)),
       // A cell may begin inside a page.
       live_pages_(std::min(pages_, pages_for(shape.cell_tokens) + 1)),
-      bank_(bank_slots(tiers, pages_ - host_pages_, page_bytes_)),
+      bank_(bank_slots(tiers, closed_pages_ - host_pages_, page_bytes_)),
       live_table_(arena.is_planning() ? 0 : static_cast<std::size_t>(pages_)),
       host_(arena.is_planning() ? 0 : static_cast<std::size_t>(shape.L * host_pages_)) {
-  const std::int64_t spilled = pages_ - host_pages_;
+  const std::int64_t spilled = closed_pages_ - host_pages_;
   if (spilled > 0 && !tiers.spill_dir) {
     fail(ErrorCode::kOutOfBudget,
          "kv_store",
          "host memory of {} for keys and values does not hold the {} of {} tokens: give more, or a "
          "--spill-dir for the rest",
          format_bytes(*tiers.host_bytes),
-         format_bytes(pages_ * page_bytes_ * shape.L),
+         format_bytes(closed_pages_ * page_bytes_ * shape.L),
          shape.capacity);
   }
   const std::int64_t live_layers = shape.keep == KvKeep::kAllLayers ? shape.L : 1;
@@ -97,7 +99,7 @@ std::int64_t TieredKvStore::key_of(std::int64_t layer, std::int64_t page) const 
 }
 
 std::int64_t TieredKvStore::record_of(std::int64_t layer, std::int64_t page) const {
-  return layer * (pages_ - host_pages_) + page - host_pages_;
+  return layer * (closed_pages_ - host_pages_) + page - host_pages_;
 }
 
 ops::KvPages TieredKvStore::live(std::int64_t layer, std::int64_t first_position, std::int64_t T) {
@@ -205,6 +207,9 @@ TieredKvStore::Pin TieredKvStore::pin(std::int64_t layer,
     std::byte*& at = pin.table_[static_cast<std::size_t>(page)];
     if (!is_on_disk(page)) {
       at = host_[static_cast<std::size_t>(layer * host_pages_ + page)].get();
+      if (at == nullptr) {
+        fail(ErrorCode::kInternal, "kv_store", "page {} of layer {} was never closed", page, layer);
+      }
       continue;
     }
     ++on_disk;
@@ -244,12 +249,12 @@ void TieredKvStore::prefetch(std::int64_t layer, std::span<const std::int32_t> h
 }
 
 void TieredKvStore::reset() {
+  bank_.clear();
   while (!reading_.empty()) {
     file_->wait(reading_.front().ticket);
     free_reads_.push_back(reading_.front().buffer);
     reading_.pop_front();
   }
-  bank_.clear();
 }
 
 TieredKvStore::Traffic TieredKvStore::traffic() const {

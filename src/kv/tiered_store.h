@@ -123,9 +123,10 @@ class TieredKvStore {
 
   Shape shape_;
   std::int64_t page_bytes_;
-  std::int64_t pages_;       ///< of a layer
-  std::int64_t host_pages_;  ///< of a layer, in host memory
-  std::int64_t live_pages_;  ///< of a layer
+  std::int64_t pages_;         ///< of a layer
+  std::int64_t closed_pages_;  ///< of them, those that can close
+  std::int64_t host_pages_;    ///< of a layer, in host memory
+  std::int64_t live_pages_;    ///< of a layer
   std::byte* live_ = nullptr;
   std::byte* bank_memory_ = nullptr;
   PageBank bank_;

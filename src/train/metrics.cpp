@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/flops.h"
 #include "io/atomic_file.h"
 
 namespace longtune {
@@ -116,8 +117,9 @@ void MetricsFile::append(const StepReport& report, const Trainer& trainer, doubl
   }
   object["device_bytes_peak"] = trainer.device_bytes_peak();
   object["host_bytes"] = trainer.host_bytes_peak();
-  object["disk_bytes"] = 0;
-  object["attended_fraction"] = 1.0;  // dense attention sees all of the history
+  object["disk_bytes"] = trainer.plan().need(Tier::kDisk);
+  object["attended_fraction"] =
+      history_attended(trainer.options().model.attention, trainer.options().context, 0);  // dense attention sees all of the history
   object["seconds"] = report.seconds;
   object["samples"] = report.samples;
   write(object.dump() + "\n");
