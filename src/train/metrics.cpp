@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "model/flops.h"
 #include "io/atomic_file.h"
+#include "model/flops.h"
 
 namespace longtune {
 namespace {
@@ -119,7 +119,7 @@ void MetricsFile::append(const StepReport& report, const Trainer& trainer, doubl
   object["host_bytes"] = trainer.host_bytes_peak();
   object["disk_bytes"] = trainer.plan().need(Tier::kDisk);
   object["attended_fraction"] =
-      history_attended(trainer.options().model.attention, trainer.options().context, 0);  // dense attention sees all of the history
+      history_attended(trainer.options().model.attention, trainer.options().context, 0);
   object["seconds"] = report.seconds;
   object["samples"] = report.samples;
   write(object.dump() + "\n");
