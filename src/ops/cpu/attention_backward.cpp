@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <numbers>
+#include <span>
 
 #include "base/bytes.h"
 #include "ops/attention.h"
@@ -12,7 +13,7 @@
 namespace longtune::ops::cpu {
 namespace {
 
-// A task is a unit: a run of query rows of one KV head that walks over all tiles it sees, its
+// A task is a unit: query rows of one page and one KV head that walk over all tiles they see, their
 // gradient of the queries at hand throughout. Keys and values gather gradients from many units, and
 // must do so in an order that does not depend on threads: the units of a KV head form a line, those
 // with the longest history first, and for each page a unit waits until the one before it in the
@@ -22,6 +23,7 @@ namespace {
 //
 // Groups would mix with the pages of other units in no fixed order; they have sums of their own, to
 // which units add in the order of the line, and which are added to those of the pages at the end.
+// With them a unit is several blocks of queries: groups are of one block each, pages shared.
 
 // Rows of a unit where no groups are listed: what is loaded of a page then serves the most.
 constexpr std::int64_t kUnitRows = 4 * kBlockRows;
@@ -53,15 +55,40 @@ class Turns {
   std::vector<std::atomic<std::int64_t>> last_;
 };
 
+// Blocks [begin, end) of the line, all of one page.
+struct UnitRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+std::vector<UnitRange> units_of_blocks(const std::vector<QueryBlock>& blocks,
+                                       std::int64_t together) {
+  std::vector<UnitRange> units;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const bool begins = units.empty() || blocks[i].page != blocks[i - 1].page ||
+                        i - units.back().begin >= static_cast<std::size_t>(together);
+    if (begins) {
+      units.push_back({.begin = i});
+    }
+    units.back().end = i + 1;
+  }
+  return units;
+}
+
 // What one call works on.
 struct Pass {
   const AttentionBackward& args;
   const AttentionTiles& tiles;
   QuerySet set;
-  std::vector<QueryBlock> units;  // of the first KV head, in the order of the line
-  std::int64_t live_page = args.live_begin / kPageTokens;
-  Turns page_turns{set.kv.Hkv * (set.end_page() - live_page)};
-  Turns group_turns{set.kv.Hkv};
+  std::vector<QueryBlock> blocks;  // of the first KV head, in the order of the line
+  std::int64_t together;           // blocks of a unit, at most
+  std::vector<UnitRange> units;
+  std::int64_t block_pieces;  // that a block may have
+  std::int64_t live_page;
+
+  [[nodiscard]] std::int64_t page_of(std::size_t unit) const {
+    return blocks[units[unit].begin].page;
+  }
 };
 
 // The memory of one thread, sliced; pieces are 64 rows.
@@ -120,49 +147,66 @@ void join_row(const float* panels, std::int64_t D, float* row) {
 }
 
 void add_row(const float* panels, std::int64_t D, float* row) {
-  for (std::int64_t d = 0; d < D; ++d) {
-    row[d] += panels[d / kPanelRows * kPanelRows * kBlockRows + d % kPanelRows];
+  std::int64_t d = 0;
+  for (; d + kPanelRows <= D; d += kPanelRows) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < kPanelRows; ++i) {
+      row[d + i] += panels[d * kBlockRows + i];
+    }
+  }
+  for (std::int64_t i = 0; d + i < D; ++i) {
+    row[d + i] += panels[d * kBlockRows + i];
   }
 }
 
 class Unit {
  public:
-  // `number` in the line of its KV head.
-  Unit(Pass& pass, const QueryBlock& block, std::int64_t number, float* memory)
+  // `number` in the line of the KV head.
+  Unit(const Pass& pass,
+       Turns& page_turns,
+       Turns& group_turns,
+       std::size_t number,
+       std::int64_t kv_head,
+       float* memory)
       : pass_(pass),
         args_(pass.args),
         set_(pass.set),
-        block_(block),
-        number_(number),
-        groups_(pass.set, block),
+        page_turns_(page_turns),
+        group_turns_(group_turns),
+        number_(static_cast<std::int64_t>(number)),
+        kv_head_(kv_head),
+        blocks_(std::span(pass.blocks)
+                    .subspan(pass.units[number].begin,
+                             pass.units[number].end - pass.units[number].begin)),
+        page_(blocks_.front().page),
         width_(padded_dimension(set_.kv.D)),
-        scratch_(set_.kv.D, pieces_of(block.rows), tiles_of(set_), memory) {}
+        scratch_(set_.kv.D, pass.block_pieces * pass.together, tiles_of(set_), memory) {}
 
-  static std::int64_t scratch_floats(const QuerySet& set, std::int64_t rows) {
-    return Scratch::floats(set.kv.D, pieces_of(rows), tiles_of(set));
+  static std::int64_t scratch_floats(const Pass& pass) {
+    return Scratch::floats(pass.set.kv.D, pass.block_pieces * pass.together, tiles_of(pass.set));
   }
 
   void run() const {
-    for (std::int64_t piece = 0; piece < pieces(); ++piece) {
-      load(piece);
-    }
+    for_each_piece([&](const Piece& piece) { load(piece); });
     const Selection& selection = set_.selection;
-    for (std::int64_t page = 0; page < selection.sinks_end(block_.page); ++page) {
+    for (std::int64_t page = 0; page < selection.sinks_end(page_); ++page) {
       visit_page(page);
     }
-    for (std::int64_t page = selection.window_begin(block_.page); page <= block_.page; ++page) {
+    for (std::int64_t page = selection.window_begin(page_); page <= page_; ++page) {
       visit_page(page);
     }
     if (set_.has_groups()) {
       visit_groups();
     }
-    for (std::int64_t piece = 0; piece < pieces(); ++piece) {
-      store(piece);
-    }
+    for_each_piece([&](const Piece& piece) { store(piece); });
   }
 
  private:
-  static std::int64_t pieces_of(std::int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+  // Up to kBlockRows rows of a block, and their place in the scratch memory.
+  struct Piece {
+    QueryBlock block;
+    std::int64_t place = 0;
+  };
 
   // Tiles whose gradients are at hand together: all that a list may fill, or a page's.
   static std::int64_t tiles_of(const QuerySet& set) {
@@ -171,10 +215,28 @@ class Unit {
         1, (selection.capacity * selection.group_tokens + kTileKeys - 1) / kTileKeys);
   }
 
-  [[nodiscard]] std::int64_t pieces() const { return pieces_of(block_.rows); }
+  // The block numbered `index`, of this KV head.
+  [[nodiscard]] QueryBlock block_at(std::size_t index) const {
+    QueryBlock block = blocks_[index];
+    block.kv_head = kv_head_;
+    block.head += kv_head_ * (set_.Hq / set_.kv.Hkv);
+    return block;
+  }
 
-  [[nodiscard]] QueryBlock piece_block(std::int64_t piece) const {
-    return piece_of(block_, piece * kBlockRows, kBlockRows);
+  template <class Body>
+  void for_each_piece_of(std::size_t index, Body&& body) const {
+    const QueryBlock block = block_at(index);
+    std::int64_t place = static_cast<std::int64_t>(index) * pass_.block_pieces;
+    for (std::int64_t row = 0; row < block.rows; row += kBlockRows) {
+      body(Piece{.block = piece_of(block, row, kBlockRows), .place = place++});
+    }
+  }
+
+  template <class Body>
+  void for_each_piece(Body&& body) const {
+    for (std::size_t index = 0; index < blocks_.size(); ++index) {
+      for_each_piece_of(index, body);
+    }
   }
 
   void load_rows(const QueryBlock& block,
@@ -182,21 +244,25 @@ class Unit {
                  float factor,
                  float* transposed,
                  float* panels) const;
-  void load(std::int64_t piece) const;
-  void store(std::int64_t piece) const;
-  [[nodiscard]] BackwardTile tile_of(std::int64_t piece) const;
+  void load(const Piece& piece) const;
+  void store(const Piece& piece) const;
+  [[nodiscard]] BackwardTile tile_of(const Piece& piece) const;
   void visit_page(std::int64_t page) const;
   void visit_live_page(std::int64_t page) const;
   void visit_groups() const;
-  [[nodiscard]] bool is_live(std::int64_t tile) const;
-  void add_groups(std::int64_t tile) const;
+  void visit_groups_of(std::size_t index, const GroupTiles& groups) const;
+  [[nodiscard]] bool is_live(const GroupTiles& groups, std::int64_t tile) const;
+  void add_groups(const GroupTiles& groups, std::int64_t tile) const;
 
-  Pass& pass_;
+  const Pass& pass_;
   const AttentionBackward& args_;
   const QuerySet& set_;
-  const QueryBlock& block_;
+  Turns& page_turns_;
+  Turns& group_turns_;
   std::int64_t number_;
-  GroupTiles groups_;
+  std::int64_t kv_head_;
+  std::span<const QueryBlock> blocks_;
+  std::int64_t page_;
   std::int64_t width_;
   Scratch scratch_;
 };
@@ -218,32 +284,30 @@ void Unit::load_rows(const QueryBlock& block,
   }
 }
 
-void Unit::load(std::int64_t piece) const {
-  const QueryBlock block = piece_block(piece);
-  const std::int64_t at = piece * scratch_.piece_values;
+void Unit::load(const Piece& piece) const {
+  const std::int64_t at = piece.place * scratch_.piece_values;
   const float factor = args_.scale * std::numbers::log2e_v<float>;
-  load_rows(block, args_.q, factor, scratch_.q_t + at, scratch_.q + at);
-  load_rows(block, args_.dout, 1.0F, scratch_.dout_t + at, scratch_.dout + at);
+  load_rows(piece.block, args_.q, factor, scratch_.q_t + at, scratch_.q + at);
+  load_rows(piece.block, args_.dout, 1.0F, scratch_.dout_t + at, scratch_.dout + at);
   std::fill_n(scratch_.dq_t + at, scratch_.piece_values, 0.0F);
-  float* lse = scratch_.lse + piece * kBlockRows;
-  float* delta = scratch_.delta + piece * kBlockRows;
+  float* lse = scratch_.lse + piece.place * kBlockRows;
+  float* delta = scratch_.delta + piece.place * kBlockRows;
   std::fill_n(lse, kBlockRows, kNoRow);
   std::fill_n(delta, kBlockRows, 0.0F);
-  for_each_row(set_, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
+  for_each_row(set_, piece.block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
     lse[row] = args_.lse.as<float>()[t * set_.Hq + h] * std::numbers::log2e_v<float>;
     delta[row] = args_.delta.as<float>()[t * set_.Hq + h];
   });
 }
 
-void Unit::store(std::int64_t piece) const {
+void Unit::store(const Piece& piece) const {
   const std::int64_t D = set_.kv.D;
-  const QueryBlock block = piece_block(piece);
-  const float* dq_t = scratch_.dq_t + piece * scratch_.piece_values;
-  for (std::int64_t row = 0; row < block.rows; row += kPanelRows) {
+  const float* dq_t = scratch_.dq_t + piece.place * scratch_.piece_values;
+  for (std::int64_t row = 0; row < piece.block.rows; row += kPanelRows) {
     pass_.tiles.untranspose(dq_t + row * D, D, scratch_.rows + row * width_, width_);
   }
   with_float_type(args_.dq.dtype, [&]<class Float>(Float*) {
-    for_each_row(set_, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
+    for_each_row(set_, piece.block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
       const float* from = scratch_.rows + row * width_;
       auto* to = args_.dq.as<Float>() + (t * set_.Hq + h) * D;
 #pragma omp simd
@@ -254,15 +318,15 @@ void Unit::store(std::int64_t piece) const {
   });
 }
 
-BackwardTile Unit::tile_of(std::int64_t piece) const {
-  const std::int64_t at = piece * scratch_.piece_values;
+BackwardTile Unit::tile_of(const Piece& piece) const {
+  const std::int64_t at = piece.place * scratch_.piece_values;
   return {.q_t = scratch_.q_t + at,
           .dout_t = scratch_.dout_t + at,
-          .lse = scratch_.lse + piece * kBlockRows,
-          .delta = scratch_.delta + piece * kBlockRows,
+          .lse = scratch_.lse + piece.place * kBlockRows,
+          .delta = scratch_.delta + piece.place * kBlockRows,
           .dq_t = scratch_.dq_t + at,
           .D = set_.kv.D,
-          .panels = panels_of(piece_block(piece).rows),
+          .panels = panels_of(piece.block.rows),
           .scale = args_.scale,
           .q = scratch_.q + at,
           .dout = scratch_.dout + at};
@@ -273,96 +337,107 @@ void Unit::visit_page(std::int64_t page) const {
     visit_live_page(page);
     return;
   }
-  const KeyTile keys = load_tile(set_, pass_.tiles, block_.kv_head, page, scratch_.wide);
-  for (std::int64_t piece = 0; piece < pieces(); ++piece) {
+  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page, scratch_.wide);
+  for_each_piece([&](const Piece& piece) {
     BackwardTile tile = tile_of(piece);
     tile.tile = keys;
     pass_.tiles.backward(tile);
-  }
+  });
 }
 
 void Unit::visit_live_page(std::int64_t page) const {
   const std::int64_t D = set_.kv.D;
-  const KeyTile keys = load_tile(set_, pass_.tiles, block_.kv_head, page, scratch_.wide);
+  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page, scratch_.wide);
   const std::int64_t live_pages = set_.end_page() - pass_.live_page;
-  const std::int64_t place = block_.kv_head * live_pages + page - pass_.live_page;
+  const std::int64_t place = kv_head_ * live_pages + page - pass_.live_page;
   const bool follows =
       number_ > 0 &&
-      set_.selection.sees_page(pass_.units[static_cast<std::size_t>(number_ - 1)].page, page);
-  pass_.page_turns.wait_for(place, follows ? number_ - 1 : -1);
+      set_.selection.sees_page(pass_.page_of(static_cast<std::size_t>(number_ - 1)), page);
+  page_turns_.wait_for(place, follows ? number_ - 1 : -1);
   const auto row = [&](std::int64_t key) {
-    return ((page * kPageTokens - args_.live_begin + key) * set_.kv.Hkv + block_.kv_head) * D;
+    return ((page * kPageTokens - args_.live_begin + key) * set_.kv.Hkv + kv_head_) * D;
   };
   for (std::int64_t key = 0; key < keys.count; ++key) {
     split_row(args_.dk.as<float>() + row(key), D, scratch_.dk + key * kPanelRows);
     split_row(args_.dv.as<float>() + row(key), D, scratch_.dv + key * kPanelRows);
   }
   std::uint64_t seen[kBlockRows];
-  for (std::int64_t piece = 0; piece < pieces(); ++piece) {
+  for_each_piece([&](const Piece& piece) {
     BackwardTile tile = tile_of(piece);
     tile.tile = keys;
     tile.dk = scratch_.dk;
     tile.dv = scratch_.dv;
-    if (page == block_.page) {
-      causal_bits(piece_block(piece), seen);
+    if (page == page_) {
+      causal_bits(piece.block, seen);
       tile.seen = seen;
     }
     pass_.tiles.backward(tile);
-  }
+  });
   for (std::int64_t key = 0; key < keys.count; ++key) {
     join_row(scratch_.dk + key * kPanelRows, D, args_.dk.as<float>() + row(key));
     join_row(scratch_.dv + key * kPanelRows, D, args_.dv.as<float>() + row(key));
   }
-  pass_.page_turns.done(place, number_);
+  page_turns_.done(place, number_);
 }
 
-bool Unit::is_live(std::int64_t tile) const {
+bool Unit::is_live(const GroupTiles& groups, std::int64_t tile) const {
   bool result = false;
-  groups_.for_each_group(
+  groups.for_each_group(
       tile, [&](std::int64_t token, std::int64_t) { result |= token >= args_.live_begin; });
   return result;
 }
 
 void Unit::visit_groups() const {
+  for (std::size_t index = 0; index < blocks_.size(); ++index) {
+    const QueryBlock block = block_at(index);
+    const GroupTiles groups(set_, block);
+    visit_groups_of(index, groups);
+    if (index == 0) {
+      group_turns_.wait_for(kv_head_, number_ - 1);
+    }
+    for (std::int64_t tile = 0; tile < groups.count(); ++tile) {
+      if (is_live(groups, tile)) {
+        add_groups(groups, tile);
+      }
+    }
+  }
+  group_turns_.done(kv_head_, number_);
+}
+
+// Leaves the gradients of live groups in the scratch memory.
+void Unit::visit_groups_of(std::size_t index, const GroupTiles& groups) const {
   std::uint64_t seen[kBlockRows];
-  for (std::int64_t i = 0; i < groups_.count(); ++i) {
-    const KeyTile keys = groups_.load(pass_.tiles, i, scratch_.wide);
-    const bool live = is_live(i);
+  for (std::int64_t i = 0; i < groups.count(); ++i) {
+    const KeyTile keys = groups.load(pass_.tiles, i, scratch_.wide);
+    const bool live = is_live(groups, i);
     float* dk = scratch_.dk + i * scratch_.piece_values;
     float* dv = scratch_.dv + i * scratch_.piece_values;
     if (live) {
       std::fill_n(dk, scratch_.piece_values, 0.0F);
       std::fill_n(dv, scratch_.piece_values, 0.0F);
     }
-    for (std::int64_t piece = 0; piece < pieces(); ++piece) {
-      groups_.bits(piece_block(piece), i, seen);
+    for_each_piece_of(index, [&](const Piece& piece) {
+      groups.bits(piece.block, i, seen);
       BackwardTile tile = tile_of(piece);
       tile.tile = keys;
       tile.seen = seen;
       tile.dk = live ? dk : nullptr;
       tile.dv = live ? dv : nullptr;
       pass_.tiles.backward(tile);
-    }
+    });
   }
-  pass_.group_turns.wait_for(block_.kv_head, number_ - 1);
-  for (std::int64_t i = 0; i < groups_.count(); ++i) {
-    if (is_live(i)) {
-      add_groups(i);
-    }
-  }
-  pass_.group_turns.done(block_.kv_head, number_);
 }
 
-void Unit::add_groups(std::int64_t tile) const {
+void Unit::add_groups(const GroupTiles& groups, std::int64_t tile) const {
   const std::int64_t D = set_.kv.D;
   const float* dk = scratch_.dk + tile * scratch_.piece_values;
   const float* dv = scratch_.dv + tile * scratch_.piece_values;
-  groups_.for_each_group(tile, [&](std::int64_t token, std::int64_t key) {
+  groups.for_each_group(tile, [&](std::int64_t token, std::int64_t key) {
     if (token < args_.live_begin) {
       return;
     }
     for (std::int64_t i = 0; i < set_.selection.group_tokens; ++i) {
-      const std::int64_t row = ((token + i - args_.live_begin) * set_.kv.Hkv + block_.kv_head) * D;
+      const std::int64_t row = ((token + i - args_.live_begin) * set_.kv.Hkv + kv_head_) * D;
       add_row(dk + (key + i) * kPanelRows, D, args_.group_dk.as<float>() + row);
       add_row(dv + (key + i) * kPanelRows, D, args_.group_dv.as<float>() + row);
     }
@@ -406,56 +481,59 @@ void add(const TensorView& to, const TensorView& from) {
   }
 }
 
-// The units of up to `rows` rows of the first KV head, pages with the longest history first.
-std::vector<QueryBlock> units_of(const QuerySet& set, std::int64_t rows) {
+// Blocks of up to `rows` rows of the first KV head, pages with the longest history first.
+std::vector<QueryBlock> blocks_of(const QuerySet& set, std::int64_t rows) {
   const std::int64_t runs = set.head_runs() / set.kv.Hkv;
-  std::vector<QueryBlock> units;
+  std::vector<QueryBlock> blocks;
   for (std::int64_t page = set.end_page() - 1; page >= set.first_page(); --page) {
     for (std::int64_t run = 0; run < runs; ++run) {
-      append_blocks(set, run, page, rows, units);
+      append_blocks(set, run, page, rows, blocks);
     }
   }
-  return units;
+  return blocks;
 }
 
-// Where groups are listed, a unit is one block of queries, the last block first, so that a pass may
-// be cut between any two.
-std::vector<QueryBlock> units_with_groups(const QuerySet& set) {
-  std::vector<QueryBlock> units = units_of(set, set.selection_rows());
-  const auto end = [&](const QueryBlock& unit) { return unit.position(unit.rows - 1); };
-  std::ranges::stable_sort(units, std::ranges::greater(), end);
-  return units;
+// The last block of queries first, so that a pass may be cut between any two.
+std::vector<QueryBlock> blocks_with_groups(const QuerySet& set) {
+  std::vector<QueryBlock> blocks = blocks_of(set, set.selection_rows());
+  const auto end = [&](const QueryBlock& block) { return block.position(block.rows - 1); };
+  std::ranges::stable_sort(blocks, std::ranges::greater(), end);
+  return blocks;
 }
 
-// Smaller units where there would be too few for the threads. Where groups are listed, a unit is
-// one block of queries.
-std::vector<QueryBlock> line_of_units(const QuerySet& set) {
+// Smaller blocks where there would be too few for the threads.
+std::vector<QueryBlock> line_of_blocks(const QuerySet& set) {
   if (set.has_groups()) {
-    return units_with_groups(set);
+    return blocks_with_groups(set);
   }
   const auto wanted = 2 * static_cast<std::int64_t>(omp_get_max_threads());
   for (std::int64_t rows = kUnitRows; rows > kBlockRows; rows /= 2) {
-    std::vector<QueryBlock> units = units_of(set, rows);
-    if (static_cast<std::int64_t>(units.size()) * set.kv.Hkv >= wanted) {
-      return units;
+    std::vector<QueryBlock> blocks = blocks_of(set, rows);
+    if (static_cast<std::int64_t>(blocks.size()) * set.kv.Hkv >= wanted) {
+      return blocks;
     }
   }
-  return units_of(set, kBlockRows);
+  return blocks_of(set, kBlockRows);
 }
 
-void run_units(Pass& pass) {
+// Blocks of a unit: with groups as many as fill it, unless threads would wait for each other then.
+std::int64_t blocks_together(const QuerySet& set) {
+  const bool waits = set.kv.Hkv < omp_get_max_threads();
+  return set.has_groups() && !waits ? std::max<std::int64_t>(1, kUnitRows / set.selection_rows())
+                                    : 1;
+}
+
+void run_units(const Pass& pass) {
   const std::int64_t Hkv = pass.set.kv.Hkv;
   const std::int64_t tasks = static_cast<std::int64_t>(pass.units.size()) * Hkv;
+  Turns page_turns(Hkv * (pass.set.end_page() - pass.live_page));
+  Turns group_turns(Hkv);
   std::atomic<std::int64_t> next = 0;
-  const ThreadScratch scratch(Unit::scratch_floats(pass.set, most_rows(pass.units)));
+  const ThreadScratch scratch(Unit::scratch_floats(pass));
 #pragma omp parallel
   for (std::int64_t task = next++; task < tasks; task = next++) {
-    const std::int64_t number = task / Hkv;
-    const std::int64_t kv_head = task % Hkv;
-    QueryBlock block = pass.units[static_cast<std::size_t>(number)];
-    block.kv_head = kv_head;
-    block.head += kv_head * (pass.set.Hq / Hkv);
-    Unit(pass, block, number, scratch.mine()).run();
+    const auto number = static_cast<std::size_t>(task / Hkv);
+    Unit(pass, page_turns, group_turns, number, task % Hkv, scratch.mine()).run();
   }
 }
 
@@ -467,10 +545,18 @@ void attention_backward(const AttentionBackward& args) {
                      .Hq = args.q.dim(1),
                      .first_position = args.first_position,
                      .selection = args.selection};
-  Pass pass{.args = args,
-            .tiles = attention_tiles(selected_isa()),
-            .set = set,
-            .units = line_of_units(set)};
+  std::vector<QueryBlock> blocks = line_of_blocks(set);
+  const std::int64_t together = blocks_together(set);
+  std::vector<UnitRange> units = units_of_blocks(blocks, together);
+  const std::int64_t block_pieces = (most_rows(blocks) + kBlockRows - 1) / kBlockRows;
+  const Pass pass{.args = args,
+                  .tiles = attention_tiles(selected_isa()),
+                  .set = set,
+                  .blocks = std::move(blocks),
+                  .together = together,
+                  .units = std::move(units),
+                  .block_pieces = block_pieces,
+                  .live_page = args.live_begin / kPageTokens};
   if (args.begins) {
     clear(args.dk);
     clear(args.dv);
