@@ -196,6 +196,12 @@ void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>&
 void add_shape_options(OptionSet& options, ShapeArgs& args) {
   add_model_options(options, args.model);
   add_memory_options(options, args.memory);
+  options.add_choice({"offload", "WHAT", "to host memory: none, inputs (of layers), moments, both"},
+                     args.offload,
+                     {{"none", {}},
+                      {"inputs", {.inputs = true}},
+                      {"moments", {.moments = true}},
+                      {"both", {.inputs = true, .moments = true}}});
   options.group("Sequence");
   options.add({"context", "N", "most tokens of a sample"}, args.context);
   options.add({"segment", "N", "tokens worked on at once, a multiple of 64; 0: the whole sample"},
@@ -229,6 +235,7 @@ TrainOptions shape_options(const OptionSet& options, ShapeArgs& args) {
   result.context = args.context;
   result.segment = args.segment;
   result.lora = lora;
+  result.offload = args.offload;
   return result;
 }
 

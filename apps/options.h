@@ -73,6 +73,7 @@ void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>&
 struct ShapeArgs {
   ModelArgs model;
   MemoryArgs memory;
+  Offload offload;
   std::int64_t context = 2048;
   std::int64_t segment = 2048;
   LoraConfig lora;

@@ -267,6 +267,23 @@ TEST_F(Training, KeepingAttentionChangesNoBit) {
   }
 }
 
+TEST_F(Training, OffloadingChangesNoBitAndTakesLessOfTheDevice) {
+  options_.segment = 64;
+  (void)run("device", false, 0);
+  const Plan all = Trainer::plan(*source_, options_, 0);
+  for (const Offload offload : {Offload{.inputs = true}, Offload{.moments = true}}) {
+    options_.offload = offload;
+    const std::string name = offload.inputs ? "inputs" : "moments";
+    (void)run(name, false, 0);
+    EXPECT_EQ(result_of(name), result_of("device")) << name;
+    const Plan plan = Trainer::plan(*source_, options_, 0);
+    if (offload.inputs) {
+      EXPECT_LT(plan.need(Tier::kDevice), all.need(Tier::kDevice));
+    }
+    EXPECT_GT(plan.need(Tier::kHost), all.need(Tier::kHost));
+  }
+}
+
 TEST_F(Training, AttentionIsKeptWhereTheBudgetHasRoomForIt) {
   const std::int64_t need = Trainer::plan(*source_, options_, 0).need(Tier::kDevice);
   TrainOptions kept = options_;
@@ -374,6 +391,8 @@ TEST_F(Training, PlanEqualsTheArenasHighWaterMark) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       for (const BaseWeights base : {BaseWeights::kFile, BaseWeights::kBf16}) {
         options_.keep_attention = !options_.keep_attention;
+        options_.offload.inputs = !options_.offload.inputs;
+        options_.offload.moments = segment == 0;
         options_.segment = segment;
         options_.model = {.base = base, .activations = dtype, .kv = dtype};
         const auto trained = trainer();

@@ -43,12 +43,8 @@ Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena, Plan
   groups_ = chunks_;
   groups_.data = nullptr;
   groups_.shape[1] = chunk_capacity_ * per_chunk;
-  plan.add("group summaries", Tier::kHost, groups_.bytes());
-  if (!arena.is_planning()) {
-    // Not cleared: memory is there once chunks close.
-    group_memory_.reset(new std::byte[static_cast<std::size_t>(groups_.bytes())]);
-    groups_.data = group_memory_.get();
-  }
+  group_memory_ = HostMemory("group summaries", groups_.bytes(), arena, plan);
+  groups_.data = group_memory_.data();
   open_ = arena.take_bytes(kSelections, shape.L * open_size(lists_, hga.capacity()) * 4);
   // A cell may begin inside a block.
   const std::int64_t blocks = shape.cell_tokens / hga.block_queries + 2;

@@ -6,6 +6,7 @@
 
 #include "attention/options.h"
 #include "device/arena.h"
+#include "device/host_memory.h"
 #include "device/plan.h"
 #include "ops/kv_pages.h"
 #include "ops/selection.h"
@@ -55,7 +56,7 @@ class Hga {
   TensorView turns_;   ///< (2, 64, D / 2) f32
   TensorView chunks_;  ///< (L, Hkv, C, D) summaries, in the dtype of the pages
   TensorView groups_;  ///< (L, Hkv, C * 64 / group, D)
-  std::unique_ptr<std::byte[]> group_memory_;
+  HostMemory group_memory_;
   std::byte* open_;                     ///< (L) HgaOpenList
   std::byte* selections_;               ///< of all layers, or one
   std::vector<std::int64_t> closed_;    ///< (L) chunks that have summaries

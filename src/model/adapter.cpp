@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "device/arena.h"
 
 namespace longtune {
 namespace {
@@ -28,6 +30,18 @@ TensorView part(const TensorView& flat, std::int64_t offset, std::int64_t rows, 
     return {};
   }
   return flat.rows(offset, rows * cols).reshaped({rows, cols});
+}
+
+constexpr const char* kMoments = "optimizer moments";
+constexpr std::int64_t kPart = kMiB;  // values on the device at a time
+
+std::int64_t parameters_of(const ModelConfig& model, const LoraConfig& lora) {
+  std::int64_t values = 0;
+  for (int kind = 0; kind < kLinearKinds; ++kind) {
+    const LinearShape shape = linear_shape(model, static_cast<LinearKind>(kind));
+    values += lora.targets[kind] ? model.L * lora.rank * (shape.N + shape.K) : 0;
+  }
+  return values;
 }
 
 }  // namespace
@@ -90,33 +104,71 @@ void check(const LoraConfig& config) {
   }
 }
 
-Adapter::Adapter(const ModelConfig& model, const LoraConfig& lora, AdapterUse use, Arena& arena)
+Adapter::Adapter(const ModelConfig& model, const LoraConfig& lora, Arena& arena)
     : model_(model), lora_(lora), pairs_(model.L * kLinearKinds) {
   check(lora);
-  std::int64_t values = 0;
-  for (int kind = 0; kind < kLinearKinds; ++kind) {
-    const LinearShape shape = linear_shape(model, static_cast<LinearKind>(kind));
-    values += lora.targets[kind] ? model.L * lora.rank * (shape.N + shape.K) : 0;
+  params_ = arena.take("adapter", DType::kF32, {parameters_of(model, lora)});
+  make_pairs();
+}
+
+Adapter::Adapter(
+    const ModelConfig& model, const LoraConfig& lora, Tier moments, Arena& arena, Plan& plan)
+    : Adapter(model, lora, arena) {
+  const std::int64_t values = parameters();
+  gradients_ = arena.take("adapter gradients", DType::kF32, {values});
+  make_pairs();
+  if (moments == Tier::kDevice) {
+    m_ = arena.take(kMoments, DType::kF32, {values});
+    v_ = arena.take(kMoments, DType::kF32, {values});
+    return;
   }
-  params_ = arena.take("adapter", DType::kF32, {values});
-  if (use == AdapterUse::kTraining) {
-    gradients_ = arena.take("adapter gradients", DType::kF32, {values});
-    m_ = arena.take("optimizer moments", DType::kF32, {values});
-    v_ = arena.take("optimizer moments", DType::kF32, {values});
-  }
+  moments_part_ = arena.take(kMoments, DType::kF32, {2, std::min(values, kPart)});
+  host_moments_ = HostMemory(kMoments, 2 * params_.bytes(), arena, plan);
+  m_ = params_;
+  v_ = params_;
+  m_.data = host_moments_.data();
+  v_.data = host_moments_.data() == nullptr ? nullptr : m_.data + params_.bytes();
+}
+
+void Adapter::make_pairs() {
   std::int64_t offset = 0;
-  for (std::int64_t i = 0; i < model.L * kLinearKinds; ++i) {
+  for (std::int64_t i = 0; i < model_.L * kLinearKinds; ++i) {
     const auto kind = static_cast<LinearKind>(i % kLinearKinds);
-    if (!lora.has(kind)) {
+    if (!lora_.has(kind)) {
       continue;
     }
-    const LinearShape shape = linear_shape(model, kind);
-    const std::int64_t a_values = lora.rank * shape.K;
-    pairs_[i] = {.a = part(params_, offset, lora.rank, shape.K),
-                 .b = part(params_, offset + a_values, shape.N, lora.rank),
-                 .da = part(gradients_, offset, lora.rank, shape.K),
-                 .db = part(gradients_, offset + a_values, shape.N, lora.rank)};
-    offset += a_values + shape.N * lora.rank;
+    const LinearShape shape = linear_shape(model_, kind);
+    const std::int64_t a_values = lora_.rank * shape.K;
+    pairs_[i] = {.a = part(params_, offset, lora_.rank, shape.K),
+                 .b = part(params_, offset + a_values, shape.N, lora_.rank),
+                 .da = part(gradients_, offset, lora_.rank, shape.K),
+                 .db = part(gradients_, offset + a_values, shape.N, lora_.rank)};
+    offset += a_values + shape.N * lora_.rank;
+  }
+}
+
+void Adapter::update(ops::AdamW step) const {
+  const bool on_host = static_cast<bool>(moments_part_);
+  const std::int64_t part = on_host ? moments_part_.dim(1) : parameters();
+  for (std::int64_t first = 0; first < parameters(); first += part) {
+    const std::int64_t count = std::min(part, parameters() - first);
+    const TensorView m = m_.rows(first, count);
+    const TensorView v = v_.rows(first, count);
+    step.param = params_.rows(first, count);
+    step.grad = gradients_.rows(first, count);
+    step.m = m;
+    step.v = v;
+    if (on_host) {
+      step.m = moments_part_.reshaped({2 * part}).rows(0, count);
+      step.v = moments_part_.reshaped({2 * part}).rows(part, count);
+      copy_to_device(step.m, m.data, m.bytes());
+      copy_to_device(step.v, v.data, v.bytes());
+    }
+    ops::adamw(step);
+    if (on_host) {
+      copy_to_host(m.data, step.m, m.bytes());
+      copy_to_host(v.data, step.v, v.bytes());
+    }
   }
 }
 

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "device/arena.h"
+#include "device/host_memory.h"
+#include "ops/optimizer.h"
 #include "model/config.h"
 
 namespace longtune {
@@ -45,15 +47,17 @@ struct LoraConfig {
 /// (0, 10^6], dropout outside [0, 1), or nothing is targeted.
 void check(const LoraConfig& config);
 
-/// What an adapter is for: training also holds gradients and AdamW's moments.
-enum class AdapterUse : std::uint8_t { kInference, kTraining };
-
 /// An adapter's parameters on the device. All of one sort lie in one flat f32 tensor, so that the
 /// optimiser and the norm see one array; layers see parts of it.
 class Adapter {
  public:
-  /// Takes the memory; values are zero until one of `initialise` and `load_adapter`.
-  Adapter(const ModelConfig& model, const LoraConfig& lora, AdapterUse use, Arena& arena);
+  /// Takes the memory to read with it; values are zero until one of `initialise` and
+  /// `load_adapter`.
+  Adapter(const ModelConfig& model, const LoraConfig& lora, Arena& arena);
+
+  /// The same to train it, with gradients, and with AdamW's moments in `moments`: on the device or
+  /// in host memory.
+  Adapter(const ModelConfig& model, const LoraConfig& lora, Tier moments, Arena& arena, Plan& plan);
 
   /// The pair of one layer and kind; without data where not targeted.
   struct Pair {
@@ -81,11 +85,17 @@ class Adapter {
 
   [[nodiscard]] const TensorView& gradients() const { return gradients_; }  ///< training only
 
+  /// For copies alone where they are in host memory.
   [[nodiscard]] const TensorView& first_moments() const { return m_; }  ///< training only
 
   [[nodiscard]] const TensorView& second_moments() const { return v_; }  ///< training only
 
+  /// A step of AdamW on all parameters; of `step`, the tensors are filled in here.
+  void update(ops::AdamW step) const;
+
  private:
+  void make_pairs();
+
   ModelConfig model_;
   LoraConfig lora_;
   std::vector<Pair> pairs_;  ///< (L, kLinearKinds)
@@ -93,6 +103,8 @@ class Adapter {
   TensorView gradients_;
   TensorView m_;
   TensorView v_;
+  HostMemory host_moments_;  ///< m and v, where they are there
+  TensorView moments_part_;  ///< (2, part), what of them is on the device, likewise
 };
 
 /// Writes `adapter_model.safetensors` and `adapter_config.json` in PEFT's format and names into

@@ -162,10 +162,12 @@ TEST(LoraConfig, RefusesAnAlphaThatNoFileCouldHold) {
 // An adapter of rank 2 on the queries of one layer: A (2, 4) and B (4, 2).
 struct TinyAdapter {
   Arena arena{1 << 16, Arena::Options::from_environment()};
+  Plan host;
   Adapter adapter{{.L = 1, .C = 4, .F = 6, .Hq = 2, .Hkv = 1, .D = 2, .V = 5},
                   {.rank = 2, .targets = {true}},
-                  AdapterUse::kTraining,
-                  arena};
+                  Tier::kDevice,
+                  arena,
+                  host};
 
   [[nodiscard]] std::vector<float> values() const {
     std::vector<float> result(adapter.parameters());

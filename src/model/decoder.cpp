@@ -23,13 +23,16 @@ std::int64_t head_tile(std::int64_t V, std::int64_t T) {
 
 std::optional<Adapter> make_adapter(const ModelConfig& config,
                                     const DecoderOptions& options,
-                                    Arena& arena) {
+                                    Arena& arena,
+                                    Plan& plan) {
   if (!options.lora) {
     return std::nullopt;
   }
-  const bool training = options.use == ModelUse::kTraining;
+  if (options.use == ModelUse::kInference) {
+    return Adapter(config, *options.lora, arena);
+  }
   return Adapter(
-      config, *options.lora, training ? AdapterUse::kTraining : AdapterUse::kInference, arena);
+      config, *options.lora, options.offload.moments ? Tier::kHost : Tier::kDevice, arena, plan);
 }
 
 }  // namespace
@@ -48,9 +51,9 @@ Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena
                      ? LayerAttention::kKept
                      : LayerAttention::kRecomputed),
       weights_(source, options.model.base, arena, plan),
-      adapter_(make_adapter(config_, options, arena)) {
+      adapter_(make_adapter(config_, options, arena, plan)) {
   take_keys_and_values(arena, plan);
-  take_buffers(arena);
+  take_buffers(arena, plan);
 }
 
 Decoder::~Decoder() = default;
@@ -83,7 +86,7 @@ void Decoder::take_keys_and_values(Arena& arena, Plan& plan) {
       plan);
 }
 
-void Decoder::take_buffers(Arena& arena) {
+void Decoder::take_buffers(Arena& arena, Plan& plan) {
   const std::int64_t T = cell_capacity_;
   const std::int64_t C = config_.C;
   const DType dtype = options_.model.activations;
@@ -95,7 +98,10 @@ void Decoder::take_buffers(Arena& arena) {
   tokens_ = arena.take("tables", DType::kI32, {T});
   targets_ = arena.take("tables", DType::kI32, {T});
   losses_ = arena.take("tables", DType::kF32, {T});
-  inputs_ = arena.take("layer inputs", dtype, {training ? config_.L + 1 : 2, T, C});
+  inputs_ = arena.take("layer inputs", dtype, {input_slots(), T, C});
+  if (keeps_inputs_on_host()) {
+    host_inputs_ = HostMemory("layer inputs", config_.L * T * C * size_of(dtype), arena, plan);
+  }
   if (training) {
     dx_ = arena.take("layer inputs", dtype, {T, C});
   }
@@ -137,13 +143,26 @@ void Decoder::load(const ModelSource& source, const std::function<void(double)>&
 }
 
 TensorView Decoder::layer_input(std::int64_t layer, std::int64_t T) const {
-  const std::int64_t slot = options_.use == ModelUse::kTraining ? layer : layer % 2;
+  const std::int64_t slot = layer % input_slots();
   return inputs_.reshaped({inputs_.dim(0) * cell_capacity_, config_.C})
       .rows(slot * cell_capacity_, T);
 }
 
 TensorView Decoder::layer_input(std::int64_t layer) const {
   return layer_input(layer, cell_.tokens);
+}
+
+bool Decoder::keeps_inputs_on_host() const {
+  return options_.use == ModelUse::kTraining && options_.offload.inputs;
+}
+
+// Where inputs are not kept, or not here, a layer's output takes the place of the input before.
+std::int64_t Decoder::input_slots() const {
+  return options_.use == ModelUse::kTraining && !options_.offload.inputs ? config_.L + 1 : 2;
+}
+
+std::byte* Decoder::host_input(std::int64_t layer) const {
+  return host_inputs_.data() + layer * layer_input(layer, cell_capacity_).bytes();
 }
 
 LayerStep Decoder::step(std::int64_t layer) const {
@@ -207,7 +226,11 @@ void Decoder::forward(std::span<const std::int32_t> tokens,
     routed_->begin_cell(first_position, T);
   }
   for (std::int64_t layer = 0; layer < config_.L; ++layer) {
-    layer_forward(step(layer), layer_input(layer), layer_input(layer + 1), activations(layer));
+    const TensorView x = layer_input(layer);
+    layer_forward(step(layer), x, layer_input(layer + 1), activations(layer));
+    if (keeps_inputs_on_host()) {
+      copy_to_host(host_input(layer), x, x.bytes());
+    }
   }
 }
 
@@ -288,13 +311,13 @@ std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> t
   for (std::int64_t layer = config_.L - 1; layer >= 0; --layer) {
     const LayerStep at = step(layer);
     const LayerActivations kept = activations(layer);
-    layer_recompute(at, layer_input(layer), kept, attention_);
-    layer_backward(at,
-                   layer_input(layer),
-                   dx,
-                   kept,
-                   gradients,
-                   layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
+    const TensorView x = layer_input(layer);
+    if (keeps_inputs_on_host()) {
+      copy_to_device(x, host_input(layer), x.bytes());
+    }
+    layer_recompute(at, x, kept, attention_);
+    layer_backward(
+        at, x, dx, kept, gradients, layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
   }
   return result;
 }

@@ -8,6 +8,7 @@
 
 #include "attention/routed_attention.h"
 #include "device/arena.h"
+#include "device/host_memory.h"
 #include "device/plan.h"
 #include "kv/store.h"
 #include "model/adapter.h"
@@ -26,6 +27,7 @@ struct DecoderOptions {
   std::optional<LoraConfig> lora;  ///< none: the base model alone
   bool keep_attention = false;  ///< in training: attention's outputs are kept for every layer, so
                                 ///< that recomputing one skips it; changes no bit
+  Offload offload;              ///< in training
 };
 
 /// A decoder language model on the device: weights, adapter, keys and values, and the buffers of
@@ -79,12 +81,15 @@ class Decoder {
   struct HeadBuffers;
 
   void take_keys_and_values(Arena& arena, Plan& plan);
-  void take_buffers(Arena& arena);
+  void take_buffers(Arena& arena, Plan& plan);
   [[nodiscard]] LayerStep step(std::int64_t layer) const;
   [[nodiscard]] LayerActivations activations(std::int64_t layer) const;
   void require_cell() const;
   [[nodiscard]] TensorView layer_input(std::int64_t layer, std::int64_t T) const;
   [[nodiscard]] TensorView layer_input(std::int64_t layer) const;  // of the cell
+  [[nodiscard]] bool keeps_inputs_on_host() const;
+  [[nodiscard]] std::int64_t input_slots() const;
+  [[nodiscard]] std::byte* host_input(std::int64_t layer) const;
   [[nodiscard]] std::vector<float> run_head(std::span<const std::int32_t> targets,
                                             const TensorView& dx,
                                             float grad_scale);
@@ -106,7 +111,9 @@ class Decoder {
   TensorView tokens_;       ///< (T) i32
   TensorView targets_;      ///< (T) i32
   TensorView losses_;       ///< (T) f32
-  TensorView inputs_;       ///< (L + 1, T, C) in training, (2, T, C) in inference
+  TensorView inputs_;       ///< (L + 1, T, C) in training, (2, T, C) in inference or where
+                            ///< the host has them
+  HostMemory host_inputs_;  ///< (L, T, C), where offloaded
   TensorView dx_;           ///< (T, C), training
   TensorView kept_out_;     ///< (L, T, Hq * D), where attention is kept
   TensorView kept_lse_;     ///< (L, T, Hq) f32, where attention is kept

@@ -9,6 +9,15 @@
 
 namespace longtune {
 
+/// What training keeps in host memory and brings to the device when it is at work on it: slower
+/// where the two are apart, and no bit differs.
+struct Offload {
+  bool inputs = false;   ///< each layer's input, from the forward pass to the backward pass
+  bool moments = false;  ///< AdamW's
+
+  [[nodiscard]] bool operator==(const Offload&) const = default;
+};
+
 /// How a model is held and computed, whatever is done with it.
 struct ModelOptions {
   BaseWeights base = BaseWeights::kFile;

@@ -89,6 +89,13 @@ std::vector<std::string> nearest_settings(const ModelSource& source,
       result.emplace_back("--base-weights nf4");
     }
   }
+  if (options.offload != Offload{.inputs = true, .moments = true}) {
+    TrainOptions tried = options;
+    tried.offload = {.inputs = true, .moments = true};
+    if (would_fit(source, tried, data_bytes, budgets)) {
+      result.emplace_back("--offload both");
+    }
+  }
   const std::int64_t context = longest_context(source, options, data_bytes, budgets);
   if (context > 0 && context < options.context) {
     result.push_back(fmt::format("--context {}", context));

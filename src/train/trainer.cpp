@@ -29,7 +29,8 @@ DecoderOptions decoder_options(const TrainOptions& options) {
           .cell_tokens = whole ? options.context : options.segment,
           .kv_keep = whole ? KvKeep::kOneLayer : KvKeep::kAllLayers,
           .lora = options.lora,
-          .keep_attention = options.keep_attention};
+          .keep_attention = options.keep_attention,
+          .offload = options.offload};
 }
 
 void require(bool holds, const char* option, const std::string& value, const std::string& rule) {
@@ -239,17 +240,13 @@ void Trainer::State::update(double lr, double grad_norm) {
   const Adapter& adapter = *decoder.adapter();
   // As torch.nn.utils.clip_grad_norm_ scales.
   const double scale = options.clip > 0 ? std::min(1.0, options.clip / (grad_norm + 1e-6)) : 1.0;
-  ops::adamw({.param = adapter.params(),
-              .m = adapter.first_moments(),
-              .v = adapter.second_moments(),
-              .grad = adapter.gradients(),
-              .grad_scale = static_cast<float>(scale),
-              .lr = lr,
-              .beta1 = options.beta1,
-              .beta2 = options.beta2,
-              .eps = options.epsilon,
-              .weight_decay = options.weight_decay,
-              .step = steps_done + 1});
+  adapter.update({.grad_scale = static_cast<float>(scale),
+                  .lr = lr,
+                  .beta1 = options.beta1,
+                  .beta2 = options.beta2,
+                  .eps = options.epsilon,
+                  .weight_decay = options.weight_decay,
+                  .step = steps_done + 1});
 }
 
 StepReport Trainer::step() {

@@ -39,6 +39,7 @@ struct TrainOptions {
   Shuffle shuffle = Shuffle::kEachEpoch;
   std::uint64_t seed = 0;       ///< of the adapter, the order of samples, and dropout
   bool keep_attention = false;  ///< see DecoderOptions; costs memory, saves time, changes no bit
+  Offload offload;
 };
 
 /// Throws Error kInvalidArgument, naming the option as the command line spells it.
