@@ -4,11 +4,13 @@
 
 #include "apps/command.h"
 #include "apps/console.h"
+#include "apps/json_file.h"
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "apps/progress.h"
 #include "apps/text_model.h"
 #include "eval/perplexity.h"
+#include "io/atomic_file.h"
 #include "train/data.h"
 
 namespace longtune::cli {
@@ -21,6 +23,7 @@ struct EvalArgs {
   std::vector<std::filesystem::path> data;
   std::optional<std::int64_t> tokens;
   PerplexityOptions perplexity;
+  std::optional<std::filesystem::path> losses;
 };
 
 void add_options(OptionSet& options, EvalArgs& args, std::optional<std::filesystem::path>& json) {
@@ -35,6 +38,8 @@ void add_options(OptionSet& options, EvalArgs& args, std::optional<std::filesyst
               args.perplexity.stride);
   options.add({"buckets", "LIST", "positions at which buckets begin", "0,512,1024,2048,..."},
               args.perplexity.buckets);
+  options.add({"losses", "FILE", "nats of every token, a line each, for paired comparisons"},
+              args.losses);
   add_common_options(options, args.common, json);
 }
 
@@ -72,6 +77,16 @@ void print_result(const PerplexityResult& result) {
       "{} tokens: {:.4f} nats, perplexity {:.3f}\n", result.tokens, result.nats, result.perplexity);
 }
 
+// Tab-separated; nine digits read back to the same f32.
+void write_losses(const std::filesystem::path& path, const PerplexityResult& result) {
+  AtomicFile file(path);
+  file.write("token\tposition\tnats\n");
+  for (const PerplexityResult::TokenLoss& loss : result.losses) {
+    file.write(fmt::format("{}\t{}\t{:.9g}\n", loss.token, loss.position, loss.nats));
+  }
+  file.commit();
+}
+
 [[nodiscard]] Json result_json(const PerplexityResult& result) {
   Json json = {{"tokens", result.tokens},
                {"nats", result.nats},
@@ -103,6 +118,9 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
   check(args.perplexity);
   resolve_model(options, args.model);
   prepare(args.common, json);
+  if (args.losses) {
+    check_writable(*args.losses);
+  }
 
   const TextModel model = open_text_model(args.model.model);
   const TextTokens text = read_tokens(args, model);
@@ -132,6 +150,9 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
          result.nats);
   }
   print_result(result);
+  if (args.losses) {
+    write_losses(*args.losses, result);
+  }
   return {.result = result_json(result)};
 }
 

@@ -594,11 +594,18 @@ class Training(CommandLine):
         self.train("reader")
         out = self.root / "eval.json"
         shown = self.succeed("eval", "perplexity", "--model", self.model, "--adapter", self.root / "reader", "--data",
-                             self.text, "--context", 64, "--tokens", 200, "--buckets", "0,32,64", "--json", out)
+                             self.text, "--context", 64, "--tokens", 200, "--buckets", "0,32,64", "--json", out,
+                             "--losses", self.root / "losses.tsv")
         result = json.loads(out.read_text())
         self.assertIn("perplexity", shown)
         self.assertEqual(result["tokens"], 196)  # 200 in windows of 64, whose first tokens are not scored
         self.assertEqual(sum(bucket["tokens"] for bucket in result["buckets"]), 196)
+        header, *lines = (self.root / "losses.tsv").read_text().splitlines()
+        self.assertEqual(header, "token\tposition\tnats")
+        scored = [line.split("\t") for line in lines]
+        self.assertEqual([int(token) for token, *_ in scored], [i for i in range(200) if i % 64 > 0])
+        self.assertTrue(all(int(token) % 64 == int(position) for token, position, _ in scored))
+        self.assertAlmostEqual(sum(float(nats) for *_, nats in scored) / 196, result["nats"], places=6)
         arguments = ["generate", "--model", self.model, "--prompt", "It is", "--max-tokens", 8, "--json", out]
         self.succeed(*arguments)
         greedy = json.loads(out.read_text())

@@ -68,6 +68,7 @@ PerplexityResult perplexity(Session& session,
   const std::int64_t stride = options.stride == 0 ? options.context : options.stride;
   Sums sums{.nats = std::vector<double>(options.context),
             .tokens = std::vector<std::int64_t>(options.context)};
+  std::vector<PerplexityResult::TokenLoss> losses;
   std::int64_t scored_end = 0;  // tokens before it were scored, or begin their window
   for (std::int64_t start = 0; start + 1 < total && scored_end < total; start += stride) {
     const std::int64_t end = std::min(start + options.context, total);
@@ -81,6 +82,7 @@ PerplexityResult perplexity(Session& session,
       if (targets[i] != ops::kNoTarget) {
         sums.nats[i + 1] += nats[i];
         ++sums.tokens[i + 1];
+        losses.push_back({.token = start + i + 1, .position = i + 1, .nats = nats[i]});
       }
     }
     scored_end = end;
@@ -88,7 +90,9 @@ PerplexityResult perplexity(Session& session,
       progress(static_cast<double>(end) / static_cast<double>(total));
     }
   }
-  return summarise(sums, options.buckets);
+  PerplexityResult result = summarise(sums, options.buckets);
+  result.losses = std::move(losses);
+  return result;
 }
 
 }  // namespace longtune

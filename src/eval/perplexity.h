@@ -26,10 +26,17 @@ struct PerplexityResult {
     double nats = 0;  ///< mean; 0 where there are no tokens
   };
 
+  struct TokenLoss {
+    std::int64_t token = 0;     ///< that was scored, counted from the text's first
+    std::int64_t position = 0;  ///< in its window
+    float nats = 0;
+  };
+
   std::int64_t tokens = 0;  ///< scored
   double nats = 0;          ///< mean
   double perplexity = 0;    ///< exp(nats)
   std::vector<Bucket> buckets;
+  std::vector<TokenLoss> losses;  ///< of every token scored, in order
 };
 
 /// Windows of `context` tokens start every `stride` tokens; a window scores those of its tokens,
