@@ -51,9 +51,11 @@ void add_attention_options(OptionSet& options, ModelArgs& args) {
   options.add_choice({"hga.select-per", "WHAT", "lists per kv-head or query-head"},
                      hga.per_query_head,
                      {{"kv-head", false}, {"query-head", true}});
-  options.add_choice({"hga.summary", "WHAT", "what stands for a run of keys: mixed, mean"},
+  options.add_choice({"hga.summary", "WHAT", "what stands for a run of keys: mixed, mean, min-max"},
                      attention.summary,
-                     {{"mixed", ops::HgaSummary::kMixed}, {"mean", ops::HgaSummary::kMean}});
+                     {{"mixed", ops::HgaSummary::kMixed},
+                      {"mean", ops::HgaSummary::kMean},
+                      {"min-max", ops::HgaSummary::kMinMax}});
   options.group("Keys and values of earlier segments");
   options.add({"kv-host",
                "SIZE",

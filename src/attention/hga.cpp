@@ -39,7 +39,8 @@ Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena, Plan
   const ops::HgaSettings& hga = options.hga;
   const std::int64_t per_chunk = ops::kPageTokens / hga.group_tokens;
   turns_ = arena.take(kSummaries, DType::kF32, {2, ops::kPageTokens, shape.D / 2});
-  chunks_ = arena.take(kSummaries, shape.kv, {shape.L * shape.Hkv, chunk_capacity_, shape.D});
+  const std::int64_t S = ops::summary_width(options.summary, shape.D);
+  chunks_ = arena.take(kSummaries, shape.kv, {shape.L * shape.Hkv, chunk_capacity_, S});
   groups_ = chunks_;
   groups_.data = nullptr;
   groups_.shape[1] = chunk_capacity_ * per_chunk;
@@ -85,7 +86,8 @@ void Hga::close_chunks(std::int64_t layer, const ops::KvPages& kv, std::int64_t 
   }
   const std::int64_t end = kv.tokens / ops::kPageTokens;
   if (end > closed) {
-    ops::hga_summaries({.chunks = chunks_.rows(layer * shape_.Hkv, shape_.Hkv),
+    ops::hga_summaries({.summary = options_.summary,
+                        .chunks = chunks_.rows(layer * shape_.Hkv, shape_.Hkv),
                         .groups = groups_.rows(layer * shape_.Hkv, shape_.Hkv),
                         .kv = kv,
                         .turns = turns_,

@@ -45,6 +45,8 @@ const char* name_of(ops::HgaSummary summary) {
       return "mixed";
     case ops::HgaSummary::kMean:
       return "mean";
+    case ops::HgaSummary::kMinMax:
+      return "min-max";
   }
   return "?";
 }

@@ -17,7 +17,7 @@ enum class AttentionKind : std::uint8_t {
 /// "causal", "block".
 [[nodiscard]] const char* name_of(ops::HgaRouting routing);
 
-/// "mixed", "mean".
+/// "mixed", "mean", "min-max".
 [[nodiscard]] const char* name_of(ops::HgaSummary summary);
 
 struct AttentionOptions {

@@ -48,21 +48,21 @@ void hga_route(const HgaRoute& args) {
   const auto D = args.q.dim(2);
   const auto Hkv = args.chunks.dim(0);
   const auto C = args.chunks.dim(1);
-  expect(kWhere, chunks, q, args.chunks.dtype, {Hkv, C, D});
+  const auto S = args.chunks.dim(2) == 2 * D ? 2 * D : D;
+  expect(kWhere, chunks, q, args.chunks.dtype, {Hkv, C, S});
   expect(kWhere,
          {"group_summaries", args.group_summaries},
          chunks,
          args.chunks.dtype,
-         {Hkv, C * (kPageTokens / s.group_tokens), D});
+         {Hkv, C * (kPageTokens / s.group_tokens), S});
   require(Hkv > 0 && Hq % Hkv == 0, "query heads", Hq, "are no multiple of the KV heads");
   require(D <= kMaxHeadDimension, "head dimension", D, "is above 256");
   require(args.first_position >= 0, "first position", args.first_position, "is negative");
   const std::int64_t last_page = T == 0 ? 0 : (args.first_position + T - 1) / kPageTokens;
   const std::int64_t routed_end = args.selection().window_begin(last_page);
   require(routed_end <= C, "chunks to route", routed_end, "are more than there are summaries");
-  const double pairs = static_cast<double>(T * Hq) * static_cast<double>(routed_end);
-  const OperationScope scope(kWhere, 2 * pairs * static_cast<double>(D));
-  cpu::hga_route(args);
+  OperationScope scope(kWhere);
+  scope.add_flops(2.0 * static_cast<double>(S * cpu::hga_route(args)));
 }
 
 }  // namespace longtune::ops

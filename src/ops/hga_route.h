@@ -8,8 +8,9 @@
 namespace longtune::ops {
 
 /// How Hierarchical Global Attention (arXiv:2606.30709) decides which groups a query sees. A score
-/// is the product of a rotated query with a summary, the largest over the query heads that share a
-/// list; of equal scores the earlier position wins, and what is no number is last.
+/// is the product of a rotated query with a summary (with bounds: of its positive part with the
+/// largest and of its negative part with the smallest), the largest over the query heads that share
+/// a list; of equal scores the earlier position wins, and what is no number is last.
 enum class HgaRouting : std::uint8_t {
   /// Strictly causal. A query asks for the topk_groups best groups of its own topk_chunks best
   /// chunks. The groups that the queries of a block asked for so far make its list, as long as they
@@ -56,8 +57,8 @@ struct HgaRoute {
   std::uint64_t* seen = nullptr;    ///< (T, lists, words)
   HgaOpenList open;                 ///< read where first_position lies inside a block, and written
   ConstTensorView q;                ///< (T, Hq, D) f32 or bf16, rotated
-  ConstTensorView chunks;           ///< (Hkv, C, D) summaries, f32 or bf16
-  ConstTensorView group_summaries;  ///< (Hkv, C * 64 / group_tokens, D), dtype of `chunks`
+  ConstTensorView chunks;           ///< (Hkv, C, S) summaries, f32 or bf16; S is D, or 2 D: bounds
+  ConstTensorView group_summaries;  ///< (Hkv, C * 64 / group_tokens, S), dtype of `chunks`
   std::int64_t first_position = 0;
   HgaSettings settings;
 
@@ -88,7 +89,8 @@ void hga_route(const HgaRoute& args);
 }  // namespace ref
 
 namespace cpu {
-void hga_route(const HgaRoute& args);
+/// Returns the products of a query and a summary that it made.
+std::int64_t hga_route(const HgaRoute& args);
 }  // namespace cpu
 
 }  // namespace longtune::ops

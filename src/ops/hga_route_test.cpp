@@ -19,6 +19,7 @@ struct Shape {
   std::int64_t Hkv = 1;
   std::int64_t D = 8;
   HgaSettings settings;
+  std::int64_t S = D;  // of summaries
 };
 
 // Small whole numbers, whose products every order of additions gets exactly, so that the reference
@@ -42,8 +43,8 @@ struct Case {
       : shape(s),
         chunks((s.first_position + s.T) / kPageTokens),
         q(whole_numbers(s.T * s.Hq * s.D, 1)),
-        chunk_summaries(whole_numbers(s.Hkv * chunks * s.D, 2)),
-        group_summaries(whole_numbers(s.Hkv * chunks * 64 / s.settings.group_tokens * s.D, 3)) {
+        chunk_summaries(whole_numbers(s.Hkv * chunks * s.S, 2)),
+        group_summaries(whole_numbers(s.Hkv * chunks * 64 / s.settings.group_tokens * s.S, 3)) {
     const Selection selection = args().selection();
     const std::int64_t lists = selection.lists;
     const std::int64_t blocks = selection.blocks(s.first_position, s.T);
@@ -64,9 +65,9 @@ struct Case {
                      .counts = open_counts.data(),
                      .full = open_full.data()},
             .q = view(std::as_const(q), {shape.T, shape.Hq, shape.D}),
-            .chunks = view(std::as_const(chunk_summaries), {shape.Hkv, chunks, shape.D}),
+            .chunks = view(std::as_const(chunk_summaries), {shape.Hkv, chunks, shape.S}),
             .group_summaries =
-                view(std::as_const(group_summaries), {shape.Hkv, chunks * per_chunk, shape.D}),
+                view(std::as_const(group_summaries), {shape.Hkv, chunks * per_chunk, shape.S}),
             .first_position = shape.first_position,
             .settings = shape.settings};
   }
@@ -101,12 +102,15 @@ std::vector<Shape> shapes() {
       .routing = HgaRouting::kBlock, .block_queries = 64, .topk_chunks = 4, .topk_groups = 6};
   HgaSettings paper_heads = paper;
   paper_heads.per_query_head = true;
-  return {{.T = 150, .first_position = 900, .Hq = 6, .Hkv = 2, .settings = narrow},
-          {.T = 90, .first_position = 1000, .Hq = 4, .Hkv = 2, .D = 10, .settings = heads},
-          {.T = 70, .first_position = 1280, .Hq = 3, .Hkv = 1, .settings = small},
-          {.T = 400, .Hq = 2, .Hkv = 2},
-          {.T = 200, .first_position = 832, .Hq = 4, .Hkv = 2, .settings = paper},
-          {.T = 130, .first_position = 960, .Hq = 4, .Hkv = 2, .settings = paper_heads}};
+  return {
+      {.T = 150, .first_position = 900, .Hq = 6, .Hkv = 2, .settings = narrow},
+      {.T = 90, .first_position = 1000, .Hq = 4, .Hkv = 2, .D = 10, .settings = heads},
+      {.T = 70, .first_position = 1280, .Hq = 3, .Hkv = 1, .settings = small},
+      {.T = 400, .Hq = 2, .Hkv = 2},
+      {.T = 150, .first_position = 900, .Hq = 6, .Hkv = 2, .settings = narrow, .S = 16},
+      {.T = 90, .first_position = 1000, .Hq = 2, .Hkv = 2, .D = 10, .settings = narrow, .S = 20},
+      {.T = 200, .first_position = 832, .Hq = 4, .Hkv = 2, .settings = paper},
+      {.T = 130, .first_position = 960, .Hq = 4, .Hkv = 2, .settings = paper_heads}};
 }
 
 TEST(HgaRoute, ChoosesAsTheReferenceDoes) {

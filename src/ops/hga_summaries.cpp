@@ -38,12 +38,13 @@ void hga_summaries(const HgaSummaries& args) {
          "groups of {} tokens are not of 8, 16, 32 or 64",
          args.group_tokens);
   }
-  expect(kWhere, chunks, chunks, kv.dtype, {kv.Hkv, capacity, kv.D});
+  const std::int64_t S = summary_width(args.summary, kv.D);
+  expect(kWhere, chunks, chunks, kv.dtype, {kv.Hkv, capacity, S});
   expect(kWhere,
          {"groups", args.groups},
          chunks,
          kv.dtype,
-         {kv.Hkv, capacity * (kPageTokens / args.group_tokens), kv.D});
+         {kv.Hkv, capacity * (kPageTokens / args.group_tokens), S});
   expect(kWhere, {"turns", args.turns}, chunks, DType::kF32, {2, kPageTokens, kv.D / 2});
   const std::int64_t closed = std::min(capacity, kv.tokens / kPageTokens);
   if (args.first_chunk < 0 || args.first_chunk > args.end_chunk || args.end_chunk > closed) {

@@ -27,20 +27,24 @@ std::vector<float> frequencies_of(std::int64_t D) {
 // Unrotated keys (T, Hkv, D), their pages after rotation, and the summaries.
 struct Case {
   std::int64_t Hkv, D;
+  HgaSummary summary;
+  std::int64_t S;
   std::vector<float> frequencies, raw, rotated;
   TestPages pages;
   std::vector<float> turns, chunks, groups;
   std::vector<BFloat16> narrow_chunks, narrow_groups;
 
-  Case(std::int64_t heads, std::int64_t width, DType dtype, HgaSummary summary)
+  Case(std::int64_t heads, std::int64_t width, DType dtype, HgaSummary kind)
       : Hkv(heads),
         D(width),
+        summary(kind),
+        S(summary_width(kind, width)),
         frequencies(frequencies_of(width)),
         raw(random_values(kTokens * heads * width, 5)),
         rotated(raw),
         pages({.tokens = kTokens, .Hkv = heads, .D = width, .dtype = dtype}),
         turns(hga_turns(frequencies, summary)),
-        chunks(static_cast<std::size_t>(heads * 3 * width), NAN),
+        chunks(static_cast<std::size_t>(heads * 3 * S), NAN),
         groups(4 * chunks.size(), NAN),
         narrow_chunks(chunks.size()),
         narrow_groups(groups.size()) {
@@ -58,8 +62,9 @@ struct Case {
 
   HgaSummaries args() {
     const bool wide = pages.pages().dtype == DType::kF32;
-    return {.chunks = wide ? view(chunks, {Hkv, 3, D}) : view(narrow_chunks, {Hkv, 3, D}),
-            .groups = wide ? view(groups, {Hkv, 12, D}) : view(narrow_groups, {Hkv, 12, D}),
+    return {.summary = summary,
+            .chunks = wide ? view(chunks, {Hkv, 3, S}) : view(narrow_chunks, {Hkv, 3, S}),
+            .groups = wide ? view(groups, {Hkv, 12, S}) : view(narrow_groups, {Hkv, 12, S}),
             .kv = pages.pages(),
             .turns = view(std::as_const(turns), {2, 64, D / 2}),
             .group_tokens = 16,
@@ -115,9 +120,23 @@ TEST(HgaSummaries, OfMeansAreMeans) {
   EXPECT_NEAR(c.chunks[8 + 3], sum / 64, 1e-6);
 }
 
+TEST(HgaSummaries, OfBoundsAreTheLargestAndTheSmallest) {
+  Case c(2, 8, DType::kF32, HgaSummary::kMinMax);
+  hga_summaries(c.args());
+  float largest = -INFINITY;
+  float smallest = INFINITY;
+  for (std::int64_t t = 80; t < 96; ++t) {
+    const float value = c.rotated[static_cast<std::size_t>((t * 2 + 1) * 8 + 3)];
+    largest = std::max(largest, value);
+    smallest = std::min(smallest, value);
+  }
+  EXPECT_EQ(c.groups[(12 + 5) * 16 + 3], largest);
+  EXPECT_EQ(c.groups[(12 + 5) * 16 + 8 + 3], smallest);
+}
+
 TEST(HgaSummaries, AgreeWithTheReference) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    for (const HgaSummary summary : {HgaSummary::kMixed, HgaSummary::kMean}) {
+    for (const HgaSummary summary : {HgaSummary::kMixed, HgaSummary::kMean, HgaSummary::kMinMax}) {
       Case fast(3, 20, dtype, summary);
       Case truth(3, 20, dtype, summary);
       hga_summaries(fast.args());

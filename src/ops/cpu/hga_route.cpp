@@ -51,7 +51,7 @@ class RouteBlock {
   RouteBlock(const HgaRoute& args,
              const QuerySet& set,
              const QueryBlock& block,
-             const BlockScores& scores,
+             BlockScores& scores,
              Scratch& scratch)
       : args_(args),
         set_(set),
@@ -316,7 +316,7 @@ class RouteBlock {
   const HgaSettings& s_ = args_.settings;
   const QuerySet& set_;
   const QueryBlock& block_;
-  const BlockScores& scores_;
+  BlockScores& scores_;
   Scratch& scratch_;
   std::int64_t list_;
   std::int64_t begin_;   ///< first chunk that may be routed to
@@ -342,9 +342,9 @@ std::vector<std::int32_t> continue_lists(const HgaRoute& args) {
 
 }  // namespace
 
-void hga_route(const HgaRoute& args) {
+std::int64_t hga_route(const HgaRoute& args) {
   if (args.q.dim(0) == 0) {
-    return;
+    return 0;
   }
   const QuerySet set{.kv = {.Hkv = args.chunks.dim(0), .D = args.q.dim(2)},
                      .T = args.q.dim(0),
@@ -358,17 +358,21 @@ void hga_route(const HgaRoute& args) {
     }
   }
   const AttentionTiles& tiles = attention_tiles(selected_isa());
-  const ThreadScratch memory(BlockScores::floats(set, most_rows(blocks)));
+  const std::int64_t width = args.chunks.dim(2);
+  const ThreadScratch memory(BlockScores::floats(set, width, most_rows(blocks)));
   const std::vector<std::int32_t> full = continue_lists(args);
-#pragma omp parallel
+  std::int64_t products = 0;
+#pragma omp parallel reduction(+ : products)
   {
     Scratch scratch{.full_before = full};
 #pragma omp for schedule(dynamic, 1)
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const BlockScores scores(set, blocks[i], args.q, tiles, memory.mine());
+      BlockScores scores(set, blocks[i], args.q, width, tiles, memory.mine());
       RouteBlock(args, set, blocks[i], scores, scratch).run();
+      products += scores.products();
     }
   }
+  return products;
 }
 
 }  // namespace longtune::ops::cpu

@@ -5,8 +5,36 @@
 namespace longtune::ops::cpu {
 namespace {
 
+// The largest of each dimension, then the smallest; stored values, so nothing is rounded.
+template <class Float>
+void bound(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+  const std::int64_t D = args.kv.D;
+  float largest[kMaxHeadDimension];
+  float smallest[kMaxHeadDimension];
+  for (std::int64_t d = 0; d < D; ++d) {
+    largest[d] = smallest[d] = static_cast<float>(keys[d]);
+  }
+  for (std::int64_t j = 1; j < count; ++j) {
+    const Float* key = keys + j * D;
+#pragma omp simd
+    for (std::int64_t d = 0; d < D; ++d) {
+      const auto value = static_cast<float>(key[d]);
+      largest[d] = largest[d] < value ? value : largest[d];
+      smallest[d] = value < smallest[d] ? value : smallest[d];
+    }
+  }
+  for (std::int64_t d = 0; d < D; ++d) {
+    summary[d] = Float(largest[d]);
+    summary[D + d] = Float(smallest[d]);
+  }
+}
+
 template <class Float>
 void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+  if (args.summary == HgaSummary::kMinMax) {
+    bound(args, keys, count, summary);
+    return;
+  }
   const std::int64_t D = args.kv.D;
   const std::int64_t half = D / 2;
   float sums[kMaxHeadDimension] = {};
@@ -34,6 +62,7 @@ void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, 
 template <class Float>
 void summarise_all(const HgaSummaries& args) {
   const std::int64_t D = args.kv.D;
+  const std::int64_t S = summary_width(args.summary, D);
   const std::int64_t per_chunk = kPageTokens / args.group_tokens;
   const std::int64_t chunks = args.end_chunk - args.first_chunk;
 #pragma omp parallel for schedule(static) if (chunks * args.kv.Hkv > 8)
@@ -42,12 +71,12 @@ void summarise_all(const HgaSummaries& args) {
     const std::int64_t chunk = args.first_chunk + i % chunks;
     const auto* keys = reinterpret_cast<const Float*>(args.kv.keys(chunk, head));
     const std::int64_t row = head * args.chunks.dim(1) + chunk;
-    summarise(args, keys, kPageTokens, args.chunks.as<Float>() + row * D);
+    summarise(args, keys, kPageTokens, args.chunks.as<Float>() + row * S);
     for (std::int64_t g = 0; g < per_chunk; ++g) {
       summarise(args,
                 keys + g * args.group_tokens * D,
                 args.group_tokens,
-                args.groups.as<Float>() + (row * per_chunk + g) * D);
+                args.groups.as<Float>() + (row * per_chunk + g) * S);
     }
   }
 }

@@ -51,9 +51,11 @@ class Router {
     double best = -std::numeric_limits<double>::infinity();
     for (std::int64_t h = heads_.first; h < heads_.first + heads_.count; ++h) {
       double sum = 0;
+      const std::int64_t S = summaries.dim(2);
+      const std::int64_t at = (heads_.kv * summaries.dim(1) + row) * S;
       for (std::int64_t d = 0; d < D; ++d) {
-        sum += get(args_.q, (t * Hq + h) * D + d) *
-               get(summaries, (heads_.kv * summaries.dim(1) + row) * D + d);
+        const double value = get(args_.q, (t * Hq + h) * D + d);
+        sum += value * get(summaries, at + (S > D && value < 0 ? D : 0) + d);
       }
       best = sum > best ? sum : best;
     }

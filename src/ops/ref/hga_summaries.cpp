@@ -1,11 +1,33 @@
 #include "ops/hga_summaries.h"
 
+#include <algorithm>
+
 namespace longtune::ops::ref {
 namespace {
+
+// The largest of each dimension, then the smallest.
+template <class Float>
+void bound(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+  const std::int64_t D = args.kv.D;
+  for (std::int64_t d = 0; d < D; ++d) {
+    auto largest = static_cast<float>(keys[d]);
+    float smallest = largest;
+    for (std::int64_t j = 1; j < count; ++j) {
+      largest = std::max(largest, static_cast<float>(keys[j * D + d]));
+      smallest = std::min(smallest, static_cast<float>(keys[j * D + d]));
+    }
+    summary[d] = Float(largest);
+    summary[D + d] = Float(smallest);
+  }
+}
 
 // Row `row` of `summaries` from the `count` keys at `keys`.
 template <class Float>
 void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+  if (args.summary == HgaSummary::kMinMax) {
+    bound(args, keys, count, summary);
+    return;
+  }
   const std::int64_t D = args.kv.D;
   const std::int64_t half = D / 2;
   for (std::int64_t d = 0; d < D; ++d) {
@@ -32,17 +54,18 @@ void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, 
 template <class Float>
 void summarise_all(const HgaSummaries& args) {
   const std::int64_t D = args.kv.D;
+  const std::int64_t S = summary_width(args.summary, D);
   const std::int64_t per_chunk = kPageTokens / args.group_tokens;
   for (std::int64_t head = 0; head < args.kv.Hkv; ++head) {
     for (std::int64_t chunk = args.first_chunk; chunk < args.end_chunk; ++chunk) {
       const auto* keys = reinterpret_cast<const Float*>(args.kv.keys(chunk, head));
       const std::int64_t row = head * args.chunks.dim(1) + chunk;
-      summarise(args, keys, kPageTokens, args.chunks.as<Float>() + row * D);
+      summarise(args, keys, kPageTokens, args.chunks.as<Float>() + row * S);
       for (std::int64_t g = 0; g < per_chunk; ++g) {
         summarise(args,
                   keys + g * args.group_tokens * D,
                   args.group_tokens,
-                  args.groups.as<Float>() + (row * per_chunk + g) * D);
+                  args.groups.as<Float>() + (row * per_chunk + g) * S);
       }
     }
   }
