@@ -136,6 +136,7 @@ const std::vector<Command>& commands() {
       {"eval perplexity", "nats a token and perplexity by position", run_eval_perplexity},
       {"generate", "continues a prompt", run_generate},
       {"bench kernels", "times operations beside the machine's measured limits", run_bench_kernels},
+      {"bench needle", "shows how often routing finds one key among random ones", run_bench_needle},
       {"bench prefill", "shows where the time of reading a sequence goes", run_bench_prefill},
       {"bench train", "shows where the time of a training step goes", run_bench_train},
   };

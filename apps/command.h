@@ -61,6 +61,8 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
                             std::optional<std::filesystem::path>& json);
 Outcome run_bench_kernels(const std::vector<std::string>& arguments,
                           std::optional<std::filesystem::path>& json);
+Outcome run_bench_needle(const std::vector<std::string>& arguments,
+                         std::optional<std::filesystem::path>& json);
 Outcome run_bench_prefill(const std::vector<std::string>& arguments,
                           std::optional<std::filesystem::path>& json);
 Outcome run_bench_train(const std::vector<std::string>& arguments,

@@ -80,7 +80,8 @@ class Usage(CommandLine):
 
     def test_help_stays_short(self):
         for command in (["plan"], ["inspect"], ["train"], ["eval", "perplexity"], ["generate"],
-                        ["bench", "kernels"], ["bench", "prefill"], ["bench", "train"]):
+                        ["bench", "kernels"], ["bench", "needle"], ["bench", "prefill"],
+                        ["bench", "train"]):
             text = self.succeed(*command, "--help")
             self.assertIn("usage: longtune " + " ".join(command), text)
             self.assertLessEqual(len(text.splitlines()), 90, command)
@@ -111,6 +112,21 @@ class Usage(CommandLine):
         self.assertGreater(result["machine"]["read_bytes_per_s"], 0)
         self.assertTrue(all(row["name"] == "rope_apply" and row["share"] > 0 for row in result["rows"]))
         self.refuse(2, "--filter 'nothing' is part of no row", "bench", "kernels", "--filter", "nothing")
+
+    def test_a_bench_seeks_needles(self):
+        file = self.root / "needle.json"
+        # Where every chunk is a candidate and every group is opened, no needle can be missed.
+        all_groups = ["--hga.topk-chunks", 16, "--hga.topk-groups", 64]
+        text = self.succeed("bench", "needle", "--context", 1024, "--needles", 16, *all_groups, "--json", file)
+        rows = json.loads(file.read_text())["rows"]
+        self.assertEqual({row["summary"] for row in rows}, {"mixed", "mean", "min-max"})
+        self.assertEqual({row["found"] for row in rows}, {1})
+        self.assertIn("min-max", text)
+        self.succeed("bench", "needle", "--context", 1024, "--needles", 16, "--hga.topk-groups", 2, "--json", file)
+        self.assertLess(min(row["found"] for row in json.loads(file.read_text())["rows"]), 1)
+        self.refuse(2, "--context 1000 is not a multiple of 64", "bench", "needle", "--context", 1000)
+        self.refuse(2, "--needles 3 is not a positive multiple of 16", "bench", "needle", "--needles", 3)
+        self.refuse(2, "--head-dim 12 is not a multiple of 8", "bench", "needle", "--head-dim", 12)
 
     def test_a_bench_reads_over_tiers(self):
         file = self.root / "prefill.json"
