@@ -57,7 +57,26 @@ void print_traffic(const TieredKvStore::Traffic& traffic) {
   print_output("\n");
 }
 
+void print_disk(const DiskSpeed& disk) {
+  print_output("that disk by itself, in pages: {:.2f} GB/s written, {:.2f} GB/s read\n",
+               disk.write_bytes_per_s * 1e-9,
+               disk.read_bytes_per_s * 1e-9);
+}
+
 }  // namespace
+
+std::optional<DiskSpeed> speed_of_disk(const ModelOptions& model,
+                                       const ModelConfig& config,
+                                       const Plan& plan) {
+  constexpr std::int64_t kEnough = 256 * kMiB;
+  const std::int64_t planned = plan.need(Tier::kDisk);
+  if (planned == 0 || !model.kv_tiers || !model.kv_tiers->spill_dir) {
+    return std::nullopt;
+  }
+  return measure_disk(*model.kv_tiers->spill_dir,
+                      ops::kv_page_bytes(config.Hkv, config.D, model.kv),
+                      std::min(planned, kEnough));
+}
 
 void print_bench(std::vector<OperationTotals> rows,
                  const BenchTotals& totals,
@@ -68,6 +87,9 @@ void print_bench(std::vector<OperationTotals> rows,
   print_output("\n{}", plan_table(totals.plan, budgets));
   if (totals.traffic) {
     print_traffic(*totals.traffic);
+  }
+  if (totals.disk) {
+    print_disk(*totals.disk);
   }
   print_output(
       "{} tokens, {:.1f} % of the history attended\n", totals.context, 100 * totals.attended);
@@ -104,6 +126,10 @@ Json bench_json(const std::vector<OperationTotals>& rows,
     total["disk_bytes_written"] = totals.traffic->to_disk;
     total["disk_bytes_read"] = totals.traffic->from_disk;
     total["disk_seconds_waited"] = totals.traffic->waited;
+  }
+  if (totals.disk) {
+    total["disk_write_bytes_per_s"] = totals.disk->write_bytes_per_s;
+    total["disk_read_bytes_per_s"] = totals.disk->read_bytes_per_s;
   }
   list.push_back(total);
   return {{"machine", {{"isa", ops::name_of(ops::selected_isa())}, {"peak_flops", peak_flops}}},

@@ -7,7 +7,10 @@
 #include "apps/command.h"
 #include "device/plan.h"
 #include "device/profile.h"
+#include "io/disk_speed.h"
 #include "kv/tiered_store.h"
+#include "model/config.h"
+#include "model/options.h"
 
 namespace longtune::cli {
 
@@ -22,7 +25,13 @@ struct BenchTotals {
   std::int64_t device_bytes = 0;
   Plan plan;
   std::optional<TieredKvStore::Traffic> traffic;
+  std::optional<DiskSpeed> disk;  ///< of the disk alone, where it is used
 };
+
+/// What the disk of --spill-dir does by itself with pages of that size, where the plan uses it.
+[[nodiscard]] std::optional<DiskSpeed> speed_of_disk(const ModelOptions& model,
+                                                     const ModelConfig& config,
+                                                     const Plan& plan);
 
 /// A row per operation, the slowest first; then what each tier holds, what moved between them, and
 /// the speed.

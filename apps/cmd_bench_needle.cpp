@@ -246,8 +246,10 @@ Outcome run_bench_needle(const std::vector<std::string>& arguments,
     for (std::size_t m = 0; m < kMatches.size(); ++m) {
       const double share = static_cast<double>(result[s][m]) / static_cast<double>(args.needles);
       const double score = kMatches[m] * std::sqrt(static_cast<double>(args.head_dim));
-      print_output("{:>10}{:>22.1f}{:>8.1f} %\n", longtune::name_of(kSummaries[s]), score, 100 * share);
-      rows.push_back({{"summary", longtune::name_of(kSummaries[s])}, {"score", score}, {"found", share}});
+      print_output(
+          "{:>10}{:>22.1f}{:>8.1f} %\n", longtune::name_of(kSummaries[s]), score, 100 * share);
+      rows.push_back(
+          {{"summary", longtune::name_of(kSummaries[s])}, {"score", score}, {"found", share}});
     }
   }
   return {.result = {{"context", args.context}, {"rows", rows}}};

@@ -58,6 +58,8 @@ Outcome run_bench_prefill(const std::vector<std::string>& arguments,
   const Budgets budgets = args.memory.budgets();
   Session session(*source, session_options, budgets, {});
   const double peak_flops = measure_peak_flops();
+  const std::optional<DiskSpeed> disk =
+      speed_of_disk(args.model.options, source->config(), session.plan());
   const std::vector<std::int32_t> tokens = random_tokens(args.context, source->config().V);
   const auto start = std::chrono::steady_clock::now();
   const Profile profile;
@@ -73,7 +75,8 @@ Outcome run_bench_prefill(const std::vector<std::string>& arguments,
       .attended = history_attended(attention, args.context, 0),
       .device_bytes = session.device_bytes_peak(),
       .plan = session.plan(),
-      .traffic = session.traffic()};
+      .traffic = session.traffic(),
+      .disk = disk};
   print_bench(profile.rows(), totals, budgets, peak_flops);
   return {.result = bench_json(profile.rows(), totals, peak_flops)};
 }

@@ -88,7 +88,8 @@ Outcome run_bench_train(const std::vector<std::string>& arguments,
   Trainer trainer(*source, train, budgets, data, nullptr, args.shape.model.adapter, {});
   const double peak_flops = measure_peak_flops();
   const Measured measured = measure(trainer, args);
-  const BenchTotals totals = totals_of(measured, trainer);
+  BenchTotals totals = totals_of(measured, trainer);
+  totals.disk = speed_of_disk(train.model, source->config(), trainer.plan());
   print_bench(measured.rows, totals, budgets, peak_flops);
   return {.result = bench_json(measured.rows, totals, peak_flops)};
 }

@@ -137,6 +137,9 @@ class Usage(CommandLine):
         total = json.loads(file.read_text())["rows"][-1]
         self.assertEqual((total["name"], total["context"]), ("prefill", 400))
         self.assertEqual(total["disk_bytes_written"], 4 * 256 * 1024)
+        self.assertIn("that disk by itself", text)
+        self.assertGreater(total["disk_read_bytes_per_s"], 0)
+        self.assertGreater(total["disk_write_bytes_per_s"], 0)
         self.refuse(2, "--model and --shape exclude each other", "bench", "prefill", "--shape", "qwen3-8b",
                     "--model", self.model)
         self.refuse(2, "--shape 'x' is none of qwen3-0.6b", "plan", "--shape", "x")
