@@ -8,6 +8,7 @@
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "apps/progress.h"
+#include "apps/rope_record.h"
 #include "apps/text_model.h"
 #include "eval/perplexity.h"
 #include "io/atomic_file.h"
@@ -128,6 +129,11 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
   SessionOptions session_options{.model = args.model.options,
                                  .context = args.perplexity.context,
                                  .adapter = args.model.adapter};
+  const ModelConfig& config = model.source->config();
+  write_notice(rope_note(args.model.adapter, config, args.model.options.rope));
+  if (!args.common.is_quiet) {
+    write_notice(context_note(config, args.model.options.rope, args.perplexity.context));
+  }
   const Budgets budgets = args.memory.budgets();
   Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
   progress.note(fmt::format(

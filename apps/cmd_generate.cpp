@@ -7,6 +7,7 @@
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "apps/progress.h"
+#include "apps/rope_record.h"
 #include "apps/text_model.h"
 #include "base/bytes.h"
 #include "infer/sampler.h"
@@ -163,9 +164,12 @@ Outcome run_generate(const std::vector<std::string>& arguments,
       .model = args.model.options,
       .context = static_cast<std::int64_t>(tokens.size()) + args.max_tokens,
       .adapter = args.model.adapter};
+  const ModelConfig& config = model.source->config();
+  const RopeChoice& rope = args.model.options.rope;
+  write_notice(rope_note(args.model.adapter, config, rope));
   const Budgets budgets = args.memory.budgets();
   Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
-  const std::int64_t made_for = model.source->config().max_context;
+  const std::int64_t made_for = with_rope(config, rope).max_context;
   if (made_for > 0 && session_options.context > made_for) {
     progress.note(fmt::format("prompt and --max-tokens are {} tokens; the model was made for {}",
                               session_options.context,

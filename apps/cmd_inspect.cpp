@@ -6,6 +6,7 @@
 #include "apps/config_json.h"
 #include "apps/console.h"
 #include "apps/options.h"
+#include "apps/rope_record.h"
 #include "apps/text_model.h"
 #include "base/bytes.h"
 #include "base/text.h"
@@ -106,6 +107,9 @@ void print_members(const Json& object, const std::string& prefix = "") {
   const Json config = read_json(path / "adapter_config.json");
   if (config.contains("base_model_name_or_path")) {
     json["base_model"] = config["base_model_name_or_path"];
+  }
+  if (const std::optional<RopeChoice> rope = recorded_rope(path)) {
+    json["rope_scaling"] = text_of(*rope);
   }
   if (fs::exists(path / "state.json")) {
     json["checkpoint"] = read_json(path / "state.json");

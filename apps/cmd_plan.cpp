@@ -78,7 +78,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   print_output("{}beside it, the process itself takes up to {}\n",
                plan_table(plan, budgets),
                format_bytes(process_bytes(threads_in_use())));
-  print_output("{}", context_note(source->config(), train.context));
+  print_output("{}", context_note(source->config(), train.model.rope, train.context));
   print_time(source->config(), train);
   if (has_limit) {
     print_output("longest context that fits: {} tokens\n", longest);

@@ -8,6 +8,7 @@
 #include "apps/options.h"
 #include "apps/plan_table.h"
 #include "apps/progress.h"
+#include "apps/rope_record.h"
 #include "apps/stop_signal.h"
 #include "apps/text_model.h"
 #include "base/bytes.h"
@@ -210,7 +211,7 @@ void describe_run(const TrainArgs& args,
     print_notice("held out: {}\n", describe(held_out->summary()));
   }
   print_notice("{}", plan_table(plan, args.shape.memory.budgets()));
-  print_notice("{}", context_note(model.source->config(), train.context));
+  print_notice("{}", context_note(model.source->config(), train.model.rope, train.context));
   const double seconds = step_flops(model.source->config(), train) / peak_flops;
   print_notice("{} steps of {} x {} tokens: at least {} at this machine's {:.0f} GFLOP/s\n",
                train.steps,
@@ -293,6 +294,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
   }
   args.run.base_model = args.shape.model.model.string();
   args.run.peak_flops = measure_peak_flops();
+  write_notice(rope_note(args.shape.model.adapter, model.source->config(), train.model.rope));
   const Budgets budgets = args.shape.memory.budgets();
   const std::int64_t data_bytes = data.host_bytes() + (held_out ? held_out->host_bytes() : 0);
   train.keep_attention = can_keep_attention(*model.source, train, data_bytes, budgets);

@@ -102,6 +102,8 @@ void add_model_options(OptionSet& options, ModelArgs& args) {
   options.add_choice(
       {"activations", "TYPE", "activations: bf16, f32"}, args.options.activations, floats);
   options.add_choice({"kv", "TYPE", "keys and values: bf16, f32"}, args.options.kv, floats);
+  options.add({"rope-scaling", "HOW", "file (as the model's file says), none, linear:F, yarn:F"},
+              args.options.rope);
   add_attention_options(options, args);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "base/bytes.h"
@@ -88,13 +89,27 @@ Json plan_json(const Plan& plan, const Budgets& budgets) {
   return result;
 }
 
-std::string context_note(const ModelConfig& config, std::int64_t context) {
-  if (config.max_context == 0 || context <= config.max_context) {
+std::string context_note(const ModelConfig& config, const RopeChoice& rope, std::int64_t context) {
+  const std::int64_t made_for = with_rope(config, rope).max_context;
+  if (made_for == 0 || context <= made_for) {
     return "";
   }
-  return fmt::format("note: the model was made for {} tokens; a context of {} goes beyond that\n",
-                     config.max_context,
-                     context);
+  std::string remedy;
+  if (const std::int64_t original = with_rope(config, RopeOverride{}).max_context; original > 0) {
+    RopeOverride wide{
+        .scaling = RopeScaling::kYarn,
+        .factor = std::ceil(static_cast<double>(context) / static_cast<double>(original))};
+    if (rope && rope->scaling == RopeScaling::kLinear) {
+      wide.scaling = RopeScaling::kLinear;
+    }
+    remedy = fmt::format(", which --rope-scaling {} is for", text_of(RopeChoice(wide)));
+  }
+  return fmt::format(
+      "note: the model{} was made for {} tokens; a context of {} goes beyond that{}\n",
+      rope ? fmt::format(", with --rope-scaling {},", text_of(rope)) : "",
+      made_for,
+      context,
+      remedy);
 }
 
 double step_flops(const ModelConfig& config, const TrainOptions& options) {

@@ -18,8 +18,11 @@ namespace longtune::cli {
 /// a budget is null where there is none.
 [[nodiscard]] Json plan_json(const Plan& plan, const Budgets& budgets);
 
-/// A line where the context is longer than the model was made for; else nothing.
-[[nodiscard]] std::string context_note(const ModelConfig& config, std::int64_t context);
+/// A line where the context is longer than the model was made for, or than the chosen scaling
+/// stretches that to, with the scaling that would do; else nothing. `config`: as the file has it.
+[[nodiscard]] std::string context_note(const ModelConfig& config,
+                                       const RopeChoice& rope,
+                                       std::int64_t context);
 
 /// Operations of one optimiser step over samples as long as the context, by formula.
 [[nodiscard]] double step_flops(const ModelConfig& config, const TrainOptions& options);

@@ -105,6 +105,29 @@ void parse_value(std::string_view text, Warmup& value) {
   value = {.steps = steps};
 }
 
+void parse_value(std::string_view text, RopeChoice& value) {
+  const std::size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  RopeOverride wanted;
+  if (colon == std::string_view::npos) {
+    if (name == "file" || name == "none") {
+      value = name == "file" ? RopeChoice() : wanted;
+      return;
+    }
+  } else if (name == "linear" || name == "yarn") {
+    wanted.scaling = name == "linear" ? RopeScaling::kLinear : RopeScaling::kYarn;
+    if (read_number(text.substr(colon + 1), wanted.factor) && wanted.factor >= 1 &&
+        wanted.factor <= kLargestRopeFactor) {
+      value = wanted;
+      return;
+    }
+  }
+  throw BadValue(
+      fmt::format("{} is none of file, none, linear:F and yarn:F with a factor F from 1 to {}",
+                  in_quotes(text),
+                  kLargestRopeFactor));
+}
+
 void parse_value(std::string_view text, std::vector<std::int64_t>& value) {
   value.clear();
   for (const std::string& part : split_commas(text)) {

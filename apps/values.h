@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/rope_override.h"
+
 namespace longtune::cli {
 
 /// A value that an option cannot take; what() says why, and the caller adds which option.
@@ -39,6 +41,9 @@ void parse_value(std::string_view text, std::filesystem::path& value);
 void parse_value(std::string_view text, Size& value);
 void parse_value(std::string_view text, Warmup& value);
 
+/// "file" (what the model's file says), "none", "linear:2", "yarn:1.5".
+void parse_value(std::string_view text, RopeChoice& value);
+
 /// "0,512,1024": whole numbers, separated by commas.
 void parse_value(std::string_view text, std::vector<std::int64_t>& value);
 
@@ -59,6 +64,7 @@ void parse_value(std::string_view text, std::optional<T>& value) {
 [[nodiscard]] std::string text_of(const Size& value);
 [[nodiscard]] std::string text_of(const Warmup& value);
 [[nodiscard]] std::string text_of(const std::vector<std::int64_t>& value);
+using longtune::text_of;  // of RopeChoice
 
 /// Nothing where there is no value.
 template <class T>

@@ -32,6 +32,31 @@ TEST(Values, AreReadWhole) {
   EXPECT_EQ(parsed<std::optional<std::int64_t>>("7"), 7);
 }
 
+TEST(Values, RopeScaling) {
+  EXPECT_FALSE(parsed<RopeChoice>("file").has_value());
+  for (const std::string text :
+       {"file", "none", "linear:2", "linear:1", "yarn:1.5", "yarn:65536"}) {
+    EXPECT_EQ(text_of(parsed<RopeChoice>(text)), text);
+  }
+  for (const std::string text : {"",
+                                 "yarn",
+                                 "linear:",
+                                 "linear:x",
+                                 "linear:2x",
+                                 "yarn:0.5",
+                                 "yarn:nan",
+                                 "yarn:inf",
+                                 "linear:-2",
+                                 "linear:1e9",
+                                 "none:2",
+                                 "llama3:2",
+                                 ":2"}) {
+    EXPECT_EQ(refusal<RopeChoice>(text),
+              "'" + text +
+                  "' is none of file, none, linear:F and yarn:F with a factor F from 1 to 65536");
+  }
+}
+
 TEST(Values, RefusalsNameTheValue) {
   EXPECT_EQ(refusal<std::int64_t>("12x"), "'12x' is no whole number");
   EXPECT_EQ(refusal<std::int64_t>("1e3"), "'1e3' is no whole number");

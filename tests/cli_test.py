@@ -490,6 +490,53 @@ class Training(CommandLine):
         self.assertEqual((self.root / "on2" / "adapter_model.safetensors").read_bytes(),
                          (self.root / "on" / "adapter_model.safetensors").read_bytes())
 
+    def test_rope_scaling_by_option(self):
+        scaling = ["--rope-scaling", "linear:2"]
+        self.train("scaled", *scaling)
+        scaled = self.root / "scaled"
+        self.assertIn('rope-scaling = "linear:2"\n', (scaled / "run.toml").read_text())
+        self.train("plain")
+        self.assertIn('rope-scaling = "file"\n', (self.root / "plain" / "run.toml").read_text())
+        self.assertNotEqual((scaled / "adapter_model.safetensors").read_bytes(),
+                            (self.root / "plain" / "adapter_model.safetensors").read_bytes())
+        self.assertEqual(self.inspect(scaled)["rope_scaling"], "linear:2")
+        checkpoint = scaled / "checkpoints" / "step-4"
+        self.assertEqual(self.inspect(checkpoint)["rope_scaling"], "linear:2")
+        self.refuse(4, 'was made with rope-scaling "linear:2", but this run has "file"',
+                    *self.train_arguments("scaled", "--resume", "--quiet"))
+
+        # Whoever reads or trains on with other frequencies is told, and nobody else.
+        def notes(*arguments):
+            done = self.run_longtune(*arguments, "--quiet")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            return [line for line in done.stderr.decode().splitlines() if line.startswith("note: ")]
+
+        read = ["eval", "perplexity", "--model", self.model, "--data", self.text, "--context", 64, "--adapter"]
+        other = "was trained with --rope-scaling linear:2, and is used with file"
+        for adapter in (scaled, checkpoint):
+            self.assertEqual(notes(*read, adapter), [f"note: {adapter} {other}"])
+            self.assertEqual(notes(*read, adapter, *scaling), [])
+        self.assertEqual(notes(*read, self.root / "plain", "--rope-scaling", "none"), [])  # the same frequencies
+        self.assertEqual(notes("generate", "--model", self.model, "--prompt", "a", "--max-tokens", 1,
+                               "--adapter", scaled), [f"note: {scaled} {other}"])
+        self.assertEqual(notes(*self.train_arguments("on-other", "--adapter", scaled)), [f"note: {scaled} {other}"])
+        (scaled / "run.toml").write_text("= no record\n")
+        self.assertEqual(notes(*read, scaled), [])
+
+    def test_the_longest_context_goes_by_the_scaling(self):
+        def note(*arguments):
+            shown = self.succeed("plan", "--model", self.model, "--context", 1024, *arguments)  # made for 512
+            return [line for line in shown.splitlines() if line.startswith("note: ")]
+
+        self.assertEqual(note(), ["note: the model was made for 512 tokens; a context of 1024 goes beyond that, "
+                                  "which --rope-scaling yarn:2 is for"])
+        self.assertEqual(note("--rope-scaling", "yarn:2"), [])
+        self.assertEqual(note("--rope-scaling", "linear:1.5"),
+                         ["note: the model, with --rope-scaling linear:1.5, was made for 768 tokens; "
+                          "a context of 1024 goes beyond that, which --rope-scaling linear:2 is for"])
+        self.refuse(2, "--rope-scaling: 'linear' is none of file, none, linear:F and yarn:F", "plan", "--model",
+                    self.model, "--rope-scaling", "linear")
+
     def test_the_largest_seed_survives_the_configuration(self):
         self.train("seeded", "--seed", 2**64 - 1, "--warmup", 2)
         self.succeed("train", "--config", self.root / "seeded" / "run.toml", "--output", self.root / "seeded2",

@@ -78,8 +78,10 @@ class HgaReading : public testing::Test {
   [[nodiscard]] std::vector<float> nats(const AttentionOptions& attention,
                                         std::int64_t block,
                                         const std::vector<std::int32_t>& tokens,
-                                        const std::optional<KvTiers>& tiers = {}) const {
+                                        const std::optional<KvTiers>& tiers = {},
+                                        const RopeChoice& rope = {}) const {
     SessionOptions options{.context = kContext, .block = block};
+    options.model.rope = rope;
     options.model.attention = attention;
     options.model.kv_tiers = tiers;
     Session session(*source_, options, {}, nullptr);
@@ -95,6 +97,16 @@ class HgaReading : public testing::Test {
 TEST_F(HgaReading, WithAWindowOverEverythingIsDense) {
   EXPECT_EQ(nats(wide_hga(), 512, tokens_), nats({}, 512, tokens_));
   EXPECT_NE(nats(narrow_hga(), 512, tokens_), nats({}, 512, tokens_));
+}
+
+// Stretched until no pair turns by a rounding of a summary, both sorts of summaries are the same
+// means, which they are not as the model is: summaries go by the frequencies after scaling.
+TEST_F(HgaReading, SummariesKnowTheRopeScaling) {
+  AttentionOptions mean = narrow_hga();
+  mean.summary = ops::HgaSummary::kMean;
+  const RopeOverride still{.scaling = RopeScaling::kLinear, .factor = kLargestRopeFactor};
+  EXPECT_EQ(nats(narrow_hga(), 512, tokens_, {}, still), nats(mean, 512, tokens_, {}, still));
+  EXPECT_NE(nats(narrow_hga(), 512, tokens_), nats(mean, 512, tokens_));
 }
 
 TEST_F(HgaReading, InBlocksOfAnySizeGivesTheSameBits) {

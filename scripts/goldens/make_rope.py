@@ -46,10 +46,14 @@ CASES = [
     (64, YARN | {"rope_theta": 10000.0, "factor": None}),
     (16, YARN | {"rope_theta": 10000.0, "original_max_position_embeddings": 8}),
     (16, YARN | {"rope_theta": 10000.0, "original_max_position_embeddings": 4}),
+    # SmolLM2 stretched: no original context of its own, so that the model's counts.
+    (64, {"rope_type": "linear", "factor": 2.0, "rope_theta": 100000.0}, 8192),
+    (64, {"rope_type": "yarn", "factor": 2.0, "rope_theta": 100000.0}, 8192),
+    (128, {"rope_type": "yarn", "factor": 3.5, "rope_theta": 1000000.0}, 40960),
 ]
 
 
-def run(head_dim: int, rope: dict) -> dict:
+def run(head_dim: int, rope: dict, max_context: int = 32768) -> dict:
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -59,7 +63,7 @@ def run(head_dim: int, rope: dict) -> dict:
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "vocab_size": 8,
-        "max_position_embeddings": 32768,
+        "max_position_embeddings": max_context,
         "rope_parameters": {"rope_theta": 10000.0} | rope,
     }
     embedding = LlamaRotaryEmbedding(LlamaConfig(**json.loads(json.dumps(config))))

@@ -44,7 +44,7 @@ struct Decoder::HeadBuffers {
 };
 
 Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena& arena, Plan& plan)
-    : config_(source.config()),
+    : config_(with_rope(source.config(), options.model.rope)),
       options_(options),
       cell_capacity_(std::min(options.cell_tokens, options.context)),
       attention_(options.keep_attention && options.use == ModelUse::kTraining

@@ -64,6 +64,7 @@ class Decoder {
   [[nodiscard]] std::vector<float> losses_and_gradients(std::span<const std::int32_t> targets,
                                                         float grad_scale);
 
+  /// The source's, with the RoPE scaling that was chosen.
   [[nodiscard]] const ModelConfig& config() const { return config_; }
 
   /// A hash of the weights and of what else decides what the loaded model computes: a resumed run

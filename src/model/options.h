@@ -4,6 +4,7 @@
 
 #include "attention/options.h"
 #include "kv/tiered_store.h"
+#include "model/rope_override.h"
 #include "model/weights.h"
 #include "tensor/tensor_view.h"
 
@@ -24,6 +25,7 @@ struct ModelOptions {
   DType activations = DType::kBf16;
   DType kv = DType::kBf16;
   AttentionOptions attention;
+  RopeChoice rope;  ///< instead of the RoPE scaling of the model's file
   /// Where keys and values of earlier segments are kept; none: dense attention has them on the
   /// device, routed attention in host memory.
   std::optional<KvTiers> kv_tiers;

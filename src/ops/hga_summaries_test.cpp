@@ -15,13 +15,19 @@ namespace {
 
 constexpr std::int64_t kTokens = 200;  // three closed chunks and a part
 
-std::vector<float> frequencies_of(std::int64_t D) {
+// Those of a model, divided by `factor` as linear RoPE scaling does.
+std::vector<float> frequencies_of(std::int64_t D, double factor) {
   std::vector<float> result;
   for (std::int64_t i = 0; i < D / 2; ++i) {
     result.push_back(static_cast<float>(
-        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(D))));
+        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(D)) / factor));
   }
   return result;
+}
+
+// Whether a pair turns fast, by definition.
+bool is_fast(double frequency) {
+  return 63 * frequency > 0.5;
 }
 
 // Unrotated keys (T, Hkv, D), their pages after rotation, and the summaries.
@@ -34,12 +40,12 @@ struct Case {
   std::vector<float> turns, chunks, groups;
   std::vector<BFloat16> narrow_chunks, narrow_groups;
 
-  Case(std::int64_t heads, std::int64_t width, DType dtype, HgaSummary kind)
+  Case(std::int64_t heads, std::int64_t width, DType dtype, HgaSummary kind, double factor = 1)
       : Hkv(heads),
         D(width),
         summary(kind),
         S(summary_width(kind, width)),
-        frequencies(frequencies_of(width)),
+        frequencies(frequencies_of(width, factor)),
         raw(random_values(kTokens * heads * width, 5)),
         rotated(raw),
         pages({.tokens = kTokens, .Hkv = heads, .D = width, .dtype = dtype}),
@@ -90,7 +96,7 @@ double by_definition(
     high += c.raw[row + static_cast<std::size_t>(pair + half)];
   }
   const auto count = static_cast<double>(n);
-  if (63 * frequency > 0.5) {
+  if (is_fast(frequency)) {
     return tokenwise / count;
   }
   const double angle = static_cast<double>(p + (n - 1) / 2) * frequency;
@@ -108,6 +114,31 @@ TEST(HgaSummaries, AreWhatTheDefinitionSays) {
       EXPECT_NEAR(c.groups[(head * 12 + 5) * 24 + d], by_definition(c, head, 80, 16, d), 1e-5);
     }
   }
+}
+
+// Stretched eight times, pairs that turned fast are slow, and are summarised as slow ones; those
+// that stay fast are not turned.
+TEST(HgaSummaries, GoByTheFrequenciesAfterRopeScaling) {
+  constexpr std::int64_t kHalf = 12;
+  Case c(2, 2 * kHalf, DType::kF32, HgaSummary::kMixed, 8);
+  hga_summaries(c.args());
+  std::int64_t became_slow = 0;
+  std::int64_t stayed_fast = 0;
+  for (std::int64_t pair = 0; pair < kHalf; ++pair) {
+    const double frequency = c.frequencies[static_cast<std::size_t>(pair)];
+    const bool was_fast = is_fast(8 * frequency);
+    became_slow += was_fast && !is_fast(frequency) ? 1 : 0;
+    stayed_fast += is_fast(frequency) ? 1 : 0;
+    const float sine =
+        c.turns[static_cast<std::size_t>(64 * kHalf + pair)];  // of 32 positions back
+    EXPECT_EQ(sine != 0, !is_fast(frequency)) << pair;
+    for (const std::int64_t d : {pair, pair + kHalf}) {
+      EXPECT_NEAR(c.chunks[(3 + 2) * 24 + d], by_definition(c, 1, 128, 64, d), 1e-5) << d;
+      EXPECT_NEAR(c.groups[5 * 24 + d], by_definition(c, 0, 80, 16, d), 1e-5) << d;
+    }
+  }
+  EXPECT_GE(became_slow, 2);
+  EXPECT_GE(stayed_fast, 2);
 }
 
 TEST(HgaSummaries, OfMeansAreMeans) {

@@ -49,6 +49,7 @@ Json describe_options(const TrainOptions& options) {
           {"activations", name_of(options.model.activations)},
           {"kv", name_of(options.model.kv)},
           {"attention", describe_attention(options.model.attention)},
+          {"rope-scaling", text_of(options.model.rope)},
           {"lora-rank", options.lora.rank},
           {"lora-alpha", options.lora.alpha},
           {"lora-dropout", options.lora.dropout},
