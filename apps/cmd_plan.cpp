@@ -69,7 +69,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   const std::int64_t data_bytes = bytes_of_data(args);
   train.keep_attention = can_keep_attention(*source, train, data_bytes, budgets);
   const Plan plan = Trainer::plan(*source, train, data_bytes);
-  const bool has_limit = budgets.device || budgets.host;
+  const bool has_limit = budgets.device || budgets.host || budgets.disk;
 
   Outcome outcome{.result = plan_json(plan, budgets)};
   const std::int64_t longest = has_limit ? longest_context(*source, train, data_bytes, budgets) : 0;
@@ -81,7 +81,9 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   print_output("{}", context_note(source->config(), train.model.rope, train.context));
   print_time(source->config(), train);
   if (has_limit) {
-    print_output("longest context that fits: {} tokens\n", longest);
+    print_output("{}; the longest context that does: {}\n",
+                 fits(plan, budgets) ? "it fits" : "it does not fit",
+                 longest > 0 ? fmt::format("{} tokens", longest) : "none");
   }
   if (!fits(plan, budgets)) {
     outcome.status = ExitStatus::kOutOfBudget;

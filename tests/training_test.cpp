@@ -419,6 +419,18 @@ TEST_F(Training, RefusesWhatDoesNotFitWithTheNearestSettingsThatDo) {
   }
 }
 
+TEST_F(Training, ARefusalNamesTwoSettingsWhereOneIsNotEnough) {
+  options_.context = 4096;
+  TrainOptions least = options_;
+  least.offload = {.inputs = true, .moments = true};
+  least.segment = 448;
+  const std::int64_t need = Trainer::plan(*source_, least, 0).need(Tier::kDevice);
+  options_.segment = 4096;
+  const auto nearest = nearest_settings(*source_, options_, 0, {.device = need + 1000});
+  ASSERT_FALSE(nearest.empty());
+  EXPECT_EQ(nearest.front(), "--offload both --segment 448");
+}
+
 TEST_F(Training, RefusesToResumeWithOtherOptionsOrData) {
   (void)run("first", false, 3);
   const auto message = [&] {

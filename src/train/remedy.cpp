@@ -27,6 +27,23 @@ bool would_fit(const ModelSource& source,
   }
 }
 
+// Of those that are shorter than the one asked for and come from halving it.
+std::optional<std::int64_t> longest_segment(const ModelSource& source,
+                                            const TrainOptions& options,
+                                            std::int64_t data_bytes,
+                                            const Budgets& budgets) {
+  const std::int64_t segment = options.segment == 0 ? options.context : options.segment;
+  std::int64_t shorter = (std::min(segment, options.context) - 1) / 64 * 64;
+  for (; shorter >= 256; shorter = shorter / 2 / 64 * 64) {
+    TrainOptions tried = options;
+    tried.segment = shorter;
+    if (would_fit(source, tried, data_bytes, budgets)) {
+      return shorter;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool can_keep_attention(const ModelSource& source,
@@ -72,15 +89,9 @@ std::vector<std::string> nearest_settings(const ModelSource& source,
                                           std::int64_t data_bytes,
                                           const Budgets& budgets) {
   std::vector<std::string> result;
-  const std::int64_t segment = options.segment == 0 ? options.context : options.segment;
-  std::int64_t shorter = (std::min(segment, options.context) - 1) / 64 * 64;
-  for (; shorter >= 256; shorter = shorter / 2 / 64 * 64) {
-    TrainOptions tried = options;
-    tried.segment = shorter;
-    if (would_fit(source, tried, data_bytes, budgets)) {
-      result.push_back(fmt::format("--segment {}", shorter));
-      break;
-    }
+  const auto fitting_segment = longest_segment(source, options, data_bytes, budgets);
+  if (fitting_segment) {
+    result.push_back(fmt::format("--segment {}", *fitting_segment));
   }
   if (options.model.base != BaseWeights::kNf4) {
     TrainOptions tried = options;
@@ -94,6 +105,11 @@ std::vector<std::string> nearest_settings(const ModelSource& source,
     tried.offload = {.inputs = true, .moments = true};
     if (would_fit(source, tried, data_bytes, budgets)) {
       result.emplace_back("--offload both");
+    } else if (!fitting_segment) {
+      const auto segment = longest_segment(source, tried, data_bytes, budgets);
+      if (segment) {
+        result.push_back(fmt::format("--offload both --segment {}", *segment));
+      }
     }
   }
   const std::int64_t context = longest_context(source, options, data_bytes, budgets);
