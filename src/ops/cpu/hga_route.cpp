@@ -1,36 +1,16 @@
 #include "ops/hga_route.h"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <vector>
 
 #include "ops/cpu/hga_scores.h"
+#include "ops/cpu/top_scores.h"
 
 namespace longtune::ops::cpu {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-
-// A number that is smaller the higher the score, and of equal scores the lower the id: sorting
-// whole numbers costs a fraction of comparing scores through indices.
-std::uint64_t rank_of(float score, std::int32_t id) {
-  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // -0 becomes 0
-  const std::uint32_t ascending = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-  return static_cast<std::uint64_t>(~ascending) << 32U | static_cast<std::uint32_t>(id);
-}
-
-// Brings the `k` best of `ranks` to the front and leaves their ids, ascending, in `ids`.
-void keep_best(std::vector<std::uint64_t>& ranks, std::int64_t k, Ids& ids) {
-  if (static_cast<std::int64_t>(ranks.size()) > k) {
-    std::nth_element(ranks.begin(), ranks.begin() + k, ranks.end());
-    ranks.resize(static_cast<std::size_t>(k));
-  }
-  ids.resize(ranks.size());
-  std::ranges::transform(
-      ranks, ids.begin(), [](std::uint64_t rank) { return static_cast<std::int32_t>(rank); });
-  std::sort(ids.begin(), ids.end());
-}
 
 // Memory of one thread that grows to what is needed.
 struct Scratch {
@@ -39,9 +19,12 @@ struct Scratch {
   std::vector<float> group_scores;        // (queries, candidate chunks, groups of a chunk)
   std::vector<Ids> own_chunks;            // a query's best chunks
   Ids candidates;                         // chunks whose groups are scored, ascending
+  std::vector<SummaryRun> runs;           // their groups
   std::vector<std::int32_t> place;        // of a chunk among the candidates
   std::vector<std::int32_t> slots;        // of a scored group in the list, or -1
-  std::vector<std::uint64_t> ranks;
+  TopScores top;
+  std::vector<float> eligible;  // scores of groups that may be taken
+  Ids eligible_ids;             // which they are
   Ids asked, fresh;
 };
 
@@ -113,21 +96,13 @@ class RouteBlock {
 
   void score_chunks() {
     scratch_.chunk_scores.resize(static_cast<std::size_t>(scores_.queries() * chunks_));
-    scores_.score_run(args_.chunks,
-                      block_.kv_head * args_.chunks.dim(1) + begin_,
-                      chunks_,
-                      scratch_.chunk_scores.data(),
-                      chunks_);
+    const SummaryRun run{.first = block_.kv_head * args_.chunks.dim(1) + begin_, .count = chunks_};
+    scores_.score(args_.chunks, {&run, 1}, scratch_.chunk_scores.data(), chunks_);
   }
 
   // The best chunks by their score in `scores`, counted from begin_.
   void best_chunks(const float* scores, Ids& ids) const {
-    scratch_.ranks.resize(static_cast<std::size_t>(chunks_));
-    for (std::int64_t i = 0; i < chunks_; ++i) {
-      scratch_.ranks[static_cast<std::size_t>(i)] =
-          rank_of(scores[i], static_cast<std::int32_t>(i));
-    }
-    keep_best(scratch_.ranks, s_.topk_chunks, ids);
+    scratch_.top.find({scores, static_cast<std::size_t>(chunks_)}, s_.topk_chunks, ids);
   }
 
   void choose_own_chunks() {
@@ -151,21 +126,13 @@ class RouteBlock {
     const auto count = static_cast<std::int64_t>(scratch_.candidates.size());
     stride_ = count * per_chunk_;
     scratch_.group_scores.resize(static_cast<std::size_t>(scores_.queries() * stride_));
-    for (std::int64_t i = 0; i < count;) {
-      std::int64_t run = 1;  // neighbours are scored together
-      const std::int32_t first = scratch_.candidates[static_cast<std::size_t>(i)];
-      while (i + run < count &&
-             scratch_.candidates[static_cast<std::size_t>(i + run)] == first + run) {
-        ++run;
-      }
-      const std::int64_t row = (block_.kv_head * args_.chunks.dim(1) + begin_ + first) * per_chunk_;
-      scores_.score_run(args_.group_summaries,
-                        row,
-                        run * per_chunk_,
-                        scratch_.group_scores.data() + i * per_chunk_,
-                        stride_);
-      i += run;
+    scratch_.runs.clear();
+    const std::int64_t first_chunk = block_.kv_head * args_.chunks.dim(1) + begin_;
+    for (const std::int32_t candidate : scratch_.candidates) {
+      scratch_.runs.push_back(
+          {.first = (first_chunk + candidate) * per_chunk_, .count = per_chunk_});
     }
+    scores_.score(args_.group_summaries, scratch_.runs, scratch_.group_scores.data(), stride_);
   }
 
   void mark(const Ids& chunks) {
@@ -208,16 +175,21 @@ class RouteBlock {
   // `listed`.
   void best_groups(
       const Ids& chunks, std::int64_t k, const float* scores, bool listed, Ids& groups) const {
-    scratch_.ranks.clear();
+    scratch_.eligible.clear();
+    scratch_.eligible_ids.clear();
     for (const std::int32_t chunk : chunks) {
       const auto first = static_cast<std::int32_t>(place_of(chunk) * per_chunk_);
       for (std::int32_t scored = first; scored < first + per_chunk_; ++scored) {
         if (!listed || slot_of(scored) >= 0) {
-          scratch_.ranks.push_back(rank_of(scores[scored], scored));
+          scratch_.eligible.push_back(scores[scored]);
+          scratch_.eligible_ids.push_back(scored);
         }
       }
     }
-    keep_best(scratch_.ranks, k, groups);
+    scratch_.top.find(scratch_.eligible, k, groups);
+    for (std::int32_t& group : groups) {
+      group = scratch_.eligible_ids[static_cast<std::size_t>(group)];
+    }
   }
 
   void show(std::int64_t query, const Ids& asked) const {

@@ -1,11 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ops/cpu/attention_rows.h"
 
 namespace longtune::ops::cpu {
+
+/// Neighbouring rows of summaries.
+struct SummaryRun {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
 
 /// Scores of the queries of one block against summaries: for a query the largest over the block's
 /// heads. A score is one sum over d in order, whatever else is computed with it; what is no number
@@ -30,25 +37,28 @@ class BlockScores {
   /// Products of a query and a summary made so far.
   [[nodiscard]] std::int64_t products() const { return products_; }
 
-  /// best[query * stride + i] for `count` rows of `summaries` (rows, width), the first one
-  /// `first_row`.
-  void score_run(const ConstTensorView& summaries,
-                 std::int64_t first_row,
-                 std::int64_t count,
-                 float* best,
-                 std::int64_t stride);
+  /// best[query * stride + i] for the rows i of the runs of `summaries` (rows, width), one run
+  /// after another.
+  void score(const ConstTensorView& summaries,
+             std::span<const SummaryRun> runs,
+             float* best,
+             std::int64_t stride);
 
  private:
-  void score_tile(const float* keys, std::int64_t count, float* best, std::int64_t stride) const;
+  void load(const ConstTensorView& summaries,
+            std::int64_t first,
+            std::int64_t count,
+            float* to) const;
+  void score_tile(std::int64_t count, float* best, std::int64_t stride) const;
 
-  const QuerySet& set_;
   const QueryBlock& block_;
   const AttentionTiles& tiles_;
   std::int64_t width_;
   std::int64_t products_ = 0;
-  float* q_t_;     // (panels, width, 16)
+  float* q_;       // (rows, width)
+  float* scores_;  // (rows, 16)
+  float* panel_;   // (width, 16)
   float* wide_;    // (64, width)
-  float* scores_;  // (64, 16)
 };
 
 }  // namespace longtune::ops::cpu
