@@ -12,7 +12,7 @@ case ${1-} in
 esac
 
 packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
-  libpcre2-dev libutf8proc-dev libgtest-dev python3 python3-venv)
+  libpcre2-dev libutf8proc-dev liburing-dev libgtest-dev pkg-config python3 python3-venv)
 
 as_root() {
   if [[ $(id -u) == 0 ]]; then

@@ -4,10 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <string>
+#include <system_error>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -15,10 +14,17 @@
 namespace longtune {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Kind = BlockOperation::Kind;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+std::int64_t padded(std::int64_t record_bytes) {
+  if (record_bytes <= 0 || record_bytes > kGiB) {
+    fail(ErrorCode::kInvalidArgument,
+         "spill",
+         "records of {} bytes: from 1 to {} are possible",
+         record_bytes,
+         kGiB);
+  }
+  return round_up(record_bytes, AlignedBuffer::kAlignment);
 }
 
 // A file without a name; one with a name that is taken away at once where the file system has none
@@ -26,96 +32,101 @@ double seconds_since(Clock::time_point start) {
 // behind.
 int open_nameless(const std::filesystem::path& directory) {
   const int nameless = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (nameless >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
+  int error = errno;
+  if (nameless >= 0) {
     return nameless;
   }
-  std::string path = (directory / "longtune-spill-XXXXXX").string();
-  const int named = mkostemp(path.data(), O_CLOEXEC);
-  const int error = errno;
-  if (named >= 0) {
-    unlink(path.c_str());
+  if (error == EOPNOTSUPP || error == EISDIR || error == EINVAL) {
+    std::string path = (directory / "longtune-spill-XXXXXX").string();
+    const int named = mkostemp(path.data(), O_CLOEXEC);
+    error = errno;
+    if (named >= 0) {
+      unlink(path.c_str());
+      return named;
+    }
   }
-  errno = error;
-  return named;
+  fail(ErrorCode::kIo,
+       "spill",
+       "no file can be made in {}: {}; --spill-dir names a directory on a fast disk",
+       directory.string(),
+       std::generic_category().message(error));
 }
 
-bool make_direct(int descriptor) {
+bool set_direct(int descriptor, bool direct) {
   const int flags = fcntl(descriptor, F_GETFL);
-  return flags >= 0 && fcntl(descriptor, F_SETFL, flags | O_DIRECT) == 0;
+  return flags >= 0 &&
+         fcntl(descriptor, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+// Waiting for the disk is not known everywhere; then the cache keeps what it keeps.
+bool means_unknown(std::int64_t result) {
+  return result == -EINVAL || result == -ENOSYS || result == -EOPNOTSUPP || result == -ESPIPE;
 }
 
 }  // namespace
 
-AlignedBuffer::AlignedBuffer(std::int64_t bytes)
-    : memory_(static_cast<std::byte*>(
-          std::aligned_alloc(kAlignment, static_cast<std::size_t>(round_up(bytes, kAlignment))))) {
-  if (memory_ == nullptr) {
-    fail(ErrorCode::kIo, "spill", "the system refused {} of memory", format_bytes(bytes));
-  }
-  // What pads a record must not carry other memory to the disk.
-  std::memset(memory_.get(), 0, static_cast<std::size_t>(round_up(bytes, kAlignment)));
+SpillFile::Descriptor::~Descriptor() {
+  close(number_);
 }
 
-void AlignedBuffer::Free::operator()(std::byte* memory) const {
-  std::free(memory);
-}
-
-SpillFile::SpillFile(const std::filesystem::path& directory, std::int64_t record_bytes)
-    : directory_(directory), buffer_bytes_(round_up(record_bytes, AlignedBuffer::kAlignment)) {
-  descriptor_ = open_nameless(directory);
-  if (descriptor_ < 0) {
-    fail(ErrorCode::kIo,
-         "spill",
-         "no file can be made in {}: {}; --spill-dir names a directory on a fast disk",
-         directory.string(),
-         std::strerror(errno));
+SpillFile::SpillFile(const std::filesystem::path& directory,
+                     std::int64_t record_bytes,
+                     const BlockIoMaker& make_io)
+    : directory_(directory),
+      buffer_bytes_(padded(record_bytes)),
+      descriptor_(open_nameless(directory)),
+      direct_(set_direct(descriptor_.number(), true)),
+      io_(make_io(descriptor_.number(), [this](void* owner, std::int64_t result) {
+        on_done(*static_cast<Request*>(owner), result);
+      })) {
+  if (!io_) {
+    fail(ErrorCode::kUnsupported, "spill", "the system does not allow this way of doing I/O");
   }
-  direct_ = make_direct(descriptor_);
-  worker_ = std::thread([this] { work(); });
 }
 
 SpillFile::~SpillFile() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  asked_.notify_one();
-  worker_.join();
-  close(descriptor_);
+  std::unique_lock lock(mutex_);
+  order_.drop_waiting();
+  done_.wait(lock, [&] { return order_.is_empty(); });
 }
 
-SpillFile::Ticket SpillFile::enqueue(const Request& request) {
-  Ticket ticket = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(request);
-    ticket = ++enqueued_;
+bool SpillFile::is_direct() const {
+  const std::lock_guard lock(mutex_);
+  return direct_;
+}
+
+SpillFile::Ticket SpillFile::ask(std::int64_t record, bool is_write, std::byte* buffer) {
+  const auto end = checked_add(record, 1);
+  if (record < 0 || !end || !checked_mul(*end, buffer_bytes_)) {
+    fail(ErrorCode::kInvalidArgument, "spill", "no file has a record {}", record);
   }
-  asked_.notify_one();
+  const std::lock_guard lock(mutex_);
+  const Ticket ticket = order_.add(record, is_write, buffer);
+  start_ready();
   return ticket;
 }
 
 SpillFile::Ticket SpillFile::write(std::int64_t record, const AlignedBuffer& from) {
-  return enqueue({.is_write = true, .record = record, .buffer = from.data()});
+  return ask(record, true, from.data());
 }
 
 SpillFile::Ticket SpillFile::read(std::int64_t record, const AlignedBuffer& to) {
-  return enqueue({.is_write = false, .record = record, .buffer = to.data()});
+  return ask(record, false, to.data());
 }
 
 void SpillFile::wait(Ticket ticket) {
   const auto start = Clock::now();
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return finished_ >= ticket; });
-  traffic_.waited += seconds_since(start);
+  done_.wait(lock, [&] { return !order_.has(ticket); });
+  traffic_.waited += std::chrono::duration<double>(Clock::now() - start).count();
   if (failure_) {
-    std::rethrow_exception(failure_);
+    throw_failure();
   }
 }
 
 bool SpillFile::is_done(Ticket ticket) const {
   const std::lock_guard lock(mutex_);
-  return finished_ >= ticket;
+  return !order_.has(ticket);
 }
 
 SpillFile::Traffic SpillFile::traffic() const {
@@ -123,63 +134,114 @@ SpillFile::Traffic SpillFile::traffic() const {
   return traffic_;
 }
 
-// After a failure the rest is dropped: every wait says why.
-void SpillFile::work() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    asked_.wait(lock, [&] { return ends_ || !queue_.empty(); });
-    if (queue_.empty()) {
+void SpillFile::start_ready() {
+  while (!failure_ && in_flight_ < BlockIo::kQueueDepth) {
+    Request* request = order_.take();
+    if (request == nullptr) {
       return;
     }
-    const Request request = queue_.front();
-    queue_.pop_front();
-    if (!failure_) {
-      lock.unlock();
-      const auto start = Clock::now();
-      std::exception_ptr failure;
-      try {
-        run(request);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      const double taken = seconds_since(start);
-      lock.lock();
-      failure_ = failure;
-      traffic_.busy += taken;
-      (request.is_write ? traffic_.written : traffic_.read) += buffer_bytes_;
-    }
-    ++finished_;
+    request->step = request->is_write ? Kind::kWrite : Kind::kRead;
+    start(*request);
+  }
+  if (failure_) {
+    order_.drop_waiting();
     done_.notify_all();
   }
 }
 
-void SpillFile::run(const Request& request) const {
-  std::int64_t done = 0;
-  while (done < buffer_bytes_) {
-    const auto left = static_cast<std::size_t>(buffer_bytes_ - done);
-    const off_t at = request.record * buffer_bytes_ + done;
-    const ssize_t moved = request.is_write ? pwrite(descriptor_, request.buffer + done, left, at)
-                                           : pread(descriptor_, request.buffer + done, left, at);
-    if (moved < 0 && errno == EINTR) {
-      continue;
-    }
-    if (moved <= 0) {
-      fail(ErrorCode::kIo,
-           "spill",
-           "{} {} of keys and values at {} of a file in {}: {}; --spill-dir may name another disk, "
-           "and "
-           "--kv-host keeps more in memory",
-           request.is_write ? "writing" : "reading",
-           format_bytes(buffer_bytes_),
-           format_bytes(at),
-           directory_.string(),
-           moved == 0 ? "the file ends there" : std::strerror(errno));
-    }
-    done += moved;
+void SpillFile::start(Request& request) {
+  if (in_flight_++ == 0) {
+    busy_since_ = Clock::now();
   }
-  if (!direct_) {  // what was written or read will not be read again soon
-    posix_fadvise(descriptor_, request.record * buffer_bytes_, buffer_bytes_, POSIX_FADV_DONTNEED);
+  request.was_direct = direct_;
+  const bool moves = request.step == Kind::kRead || request.step == Kind::kWrite;
+  const std::int64_t from = moves ? request.moved : 0;
+  const int refused = io_->start({.kind = request.step,
+                                  .offset = request.record * buffer_bytes_ + from,
+                                  .bytes = buffer_bytes_ - from,
+                                  .memory = request.buffer + from,
+                                  .owner = &request});
+  if (refused != 0) {
+    count_down();
+    fail_with(request, -refused);
+    order_.finish(request);
   }
+}
+
+void SpillFile::count_down() {
+  if (--in_flight_ == 0) {
+    traffic_.busy += std::chrono::duration<double>(Clock::now() - busy_since_).count();
+  }
+}
+
+void SpillFile::on_done(Request& request, std::int64_t result) {
+  const std::lock_guard lock(mutex_);
+  count_down();
+  // After a failure nothing goes on: every wait says why.
+  if (!failure_ && advance(request, result)) {
+    start(request);
+  } else {
+    order_.finish(request);
+  }
+  start_ready();
+  done_.notify_all();
+}
+
+// Whether a request whose step has ended needs another one, which is then its step.
+bool SpillFile::advance(Request& request, std::int64_t result) {
+  if (request.step == Kind::kDrop) {
+    return false;
+  }
+  // io_uring cancels what a thread asked for that ends.
+  if (result == -EINTR || result == -ECANCELED) {
+    return true;
+  }
+  if (request.step == Kind::kSync) {
+    if (result < 0 && !means_unknown(result)) {
+      fail_with(request, result);
+      return false;
+    }
+    request.step = Kind::kDrop;
+    return true;
+  }
+  // Direct I/O that the file system allowed but does not do, or cannot go on with after a part of
+  // a block.
+  if (result == -EINVAL && request.was_direct && set_direct(descriptor_.number(), false)) {
+    direct_ = false;
+    return true;
+  }
+  if (result <= 0) {
+    fail_with(request, result);
+    return false;
+  }
+  request.moved += result;
+  if (request.moved < buffer_bytes_) {
+    return true;
+  }
+  (request.is_write ? traffic_.written : traffic_.read) += buffer_bytes_;
+  // The cache forgets only what is on the disk already.
+  request.step = request.is_write ? Kind::kSync : Kind::kDrop;
+  return !direct_;
+}
+
+void SpillFile::fail_with(const Request& request, std::int64_t result) {
+  if (!failure_) {
+    failure_ = {
+        .is_write = request.is_write, .record = request.record, .error = static_cast<int>(-result)};
+  }
+}
+
+void SpillFile::throw_failure() const {
+  const char* nothing = failure_->is_write ? "nothing was written" : "the file ends there";
+  fail(ErrorCode::kIo,
+       "spill",
+       "{} {} of keys and values at {} of a file in {}: {}; --spill-dir may name another disk, and "
+       "--kv-host keeps more in memory",
+       failure_->is_write ? "writing" : "reading",
+       format_bytes(buffer_bytes_),
+       format_bytes(failure_->record * buffer_bytes_),
+       directory_.string(),
+       failure_->error == 0 ? nothing : std::generic_category().message(failure_->error));
 }
 
 }  // namespace longtune
