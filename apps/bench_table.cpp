@@ -45,6 +45,11 @@ void print_traffic(const TieredKvStore::Traffic& traffic) {
                format_bytes(traffic.to_host),
                format_bytes(traffic.to_disk),
                format_bytes(traffic.from_disk));
+  if (!traffic.disk_method.empty()) {
+    print_output(" ({}, {})",
+                 traffic.disk_method,
+                 traffic.disk_direct ? "direct I/O" : "through the page cache");
+  }
   if (traffic.disk_busy > 0) {
     const auto moved = static_cast<double>(traffic.to_disk + traffic.from_disk);
     print_output(" in {:.1f} s ({:.2f} GB/s), {:.1f} s waited for; {} of {} pages from the bank",
@@ -126,6 +131,12 @@ Json bench_json(const std::vector<OperationTotals>& rows,
     total["disk_bytes_written"] = totals.traffic->to_disk;
     total["disk_bytes_read"] = totals.traffic->from_disk;
     total["disk_seconds_waited"] = totals.traffic->waited;
+    total["disk_method"] = nullptr;
+    total["disk_direct"] = nullptr;
+    if (!totals.traffic->disk_method.empty()) {
+      total["disk_method"] = totals.traffic->disk_method;
+      total["disk_direct"] = totals.traffic->disk_direct;
+    }
   }
   if (totals.disk) {
     total["disk_write_bytes_per_s"] = totals.disk->write_bytes_per_s;

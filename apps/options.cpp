@@ -65,8 +65,9 @@ void add_attention_options(OptionSet& options, ModelArgs& args) {
               args.kv_host);
   options.add({"spill-dir", "DIR", "a directory on a fast disk for the rest", "none"},
               args.spill_dir);
-  options.add({"kv-bank", "SIZE", "of those on disk, kept on the device", "up to 512MiB"},
-              args.kv_bank);
+  options.add(
+      {"kv-bank", "SIZE", "of those on disk, kept on the device", "512MiB, or what a block needs"},
+      args.kv_bank);
 }
 
 // Nothing where dense attention is to have all on the device.

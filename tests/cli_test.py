@@ -140,6 +140,9 @@ class Usage(CommandLine):
         self.assertIn("that disk by itself", text)
         self.assertGreater(total["disk_read_bytes_per_s"], 0)
         self.assertGreater(total["disk_write_bytes_per_s"], 0)
+        self.assertRegex(text, r"read from it \((io_uring|one thread), (direct I/O|through the page cache)\) in ")
+        self.assertIn(total["disk_method"], ("io_uring", "one thread"))
+        self.assertIn(total["disk_direct"], (True, False))
         self.refuse(2, "--model and --shape exclude each other", "bench", "prefill", "--shape", "qwen3-8b",
                     "--model", self.model)
         self.refuse(2, "--shape 'x' is none of qwen3-0.6b", "plan", "--shape", "x")

@@ -8,8 +8,6 @@
 namespace longtune {
 namespace {
 
-constexpr std::int64_t kUsualBank = 512 * kMiB;
-
 // The most pages of history that one block of queries may see.
 std::int64_t pages_of_a_block(const RoutedAttention::Shape& shape,
                               const AttentionOptions& options) {
@@ -40,7 +38,7 @@ KvTiers with_bank(const RoutedAttention::Shape& shape,
          format_bytes(needed));
   }
   if (!tiers.bank_bytes) {
-    tiers.bank_bytes = std::max(needed, kUsualBank);
+    tiers.bank_bytes = std::max(needed, KvTiers::kUsualBank);
   }
   return tiers;
 }

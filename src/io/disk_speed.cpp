@@ -11,7 +11,7 @@
 namespace longtune {
 namespace {
 
-constexpr std::size_t kAtOnce = 8;
+constexpr std::size_t kAtOnce = BlockIo::kQueueDepth;
 
 // Seconds for `ask(i, buffer)`, which returns a ticket, for i < count, kAtOnce of them in flight.
 double seconds_of(SpillFile& file,

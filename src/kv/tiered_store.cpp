@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t kWriteBuffers = 8;
 constexpr std::size_t kReadBuffers = 32;
-constexpr std::int64_t kDefaultBank = 512 * kMiB;
 
 std::int64_t pages_for(std::int64_t tokens) {
   return round_up(tokens, ops::kPageTokens) / ops::kPageTokens;
@@ -23,7 +22,7 @@ std::int64_t host_pages(const KvTiers& tiers, std::int64_t layer_bytes, std::int
 }
 
 std::int64_t bank_slots(const KvTiers& tiers, std::int64_t spilled, std::int64_t page_bytes) {
-  const std::int64_t bytes = tiers.bank_bytes.value_or(kDefaultBank);
+  const std::int64_t bytes = tiers.bank_bytes.value_or(KvTiers::kUsualBank);
   return std::min(spilled, bytes / page_bytes);
 }
 
@@ -265,6 +264,8 @@ TieredKvStore::Traffic TieredKvStore::traffic() const {
     result.from_disk = file.read;
     result.waited = file.waited;
     result.disk_busy = file.busy;
+    result.disk_method = file_->method();
+    result.disk_direct = file_->is_direct();
   }
   return result;
 }

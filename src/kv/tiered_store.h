@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/bytes.h"
 #include "device/arena.h"
 #include "device/plan.h"
 #include "io/spill_file.h"
@@ -20,8 +22,11 @@ namespace longtune {
 struct KvTiers {
   std::optional<std::int64_t> host_bytes;          ///< most that host memory holds; all, where none
   std::optional<std::filesystem::path> spill_dir;  ///< for the rest; none: there may be no rest
-  std::optional<std::int64_t> bank_bytes;  ///< of pages from disk, on the device; by default as
-                                           ///< many as a layer has there, up to 512 MiB
+  /// Of a bank on the device for pages from disk, which is never larger than those of one layer.
+  /// None: kUsualBank, and with RoutedAttention more where one block of queries may need more.
+  std::optional<std::int64_t> bank_bytes;
+
+  static constexpr std::int64_t kUsualBank = 512 * kMiB;
 };
 
 /// Keys and values of one sequence, appended to pages of 64 tokens a layer. The pages of the cell
@@ -100,8 +105,10 @@ class TieredKvStore {
     std::int64_t from_disk = 0;
     std::int64_t hits = 0;  ///< pages on disk that the bank had
     std::int64_t misses = 0;
-    double waited = 0;     ///< seconds that the caller waited for the disk
-    double disk_busy = 0;  ///< seconds that the disk was read or written
+    double waited = 0;             ///< seconds that the caller waited for the disk
+    double disk_busy = 0;          ///< seconds that the disk was read or written
+    std::string_view disk_method;  ///< SpillFile::method(); empty where nothing goes to disk
+    bool disk_direct = false;      ///< SpillFile::is_direct()
   };
 
   [[nodiscard]] Traffic traffic() const;
@@ -138,7 +145,7 @@ class TieredKvStore {
   std::size_t next_write_ = 0;
   std::vector<AlignedBuffer> read_buffers_;
   std::vector<std::size_t> free_reads_;
-  std::deque<Reading> reading_;  ///< in the order in which the file answers
+  std::deque<Reading> reading_;  ///< in the order in which they were asked for
   Traffic traffic_;
   std::unique_ptr<SpillFile> file_;  ///< the last member: it ends before its buffers
 };

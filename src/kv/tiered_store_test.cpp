@@ -174,6 +174,14 @@ TEST(TieredKvStore, ForgetsASequence) {
   EXPECT_EQ(memory.store().traffic().misses, 4);
 }
 
+TEST(TieredKvStore, SaysHowTheDiskIsUsed) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(Memory(shape(), {}).store().traffic().disk_method, "");
+  const std::string_view method =
+      Memory(shape(), tiers_of(0, 2, directory.path())).store().traffic().disk_method;
+  EXPECT_EQ(method, SpillFile(directory.path(), kPageBytes).method());
+}
+
 TEST(TieredKvStore, PlansWhatItTakes) {
   const TemporaryDirectory directory;
   const KvTiers tiers = tiers_of(4, 5, directory.path());
