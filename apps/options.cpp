@@ -177,11 +177,12 @@ void add_common_options(OptionSet& options,
                         std::optional<std::filesystem::path>& json) {
   options.group("General");
   options.add({"threads", "N", "threads; results do not depend on it", "all cores"}, args.threads);
-  options.add_choice({"cpu-isa", "NAME", "instruction set: auto (the widest), portable, avx2"},
+  options.add_choice({"cpu-isa", "NAME", "instruction set: auto (the widest), portable, avx2, avx512"},
                      args.isa,
                      {{"auto", std::nullopt},
                       {ops::name_of(ops::Isa::kPortable), ops::Isa::kPortable},
-                      {ops::name_of(ops::Isa::kAvx2), ops::Isa::kAvx2}});
+                      {ops::name_of(ops::Isa::kAvx2), ops::Isa::kAvx2},
+                      {ops::name_of(ops::Isa::kAvx512), ops::Isa::kAvx512}});
   options.add({"json", "FILE", "the result, or the error, as JSON as well", "none", false}, json);
   options.add({"quiet", "", "no progress", "", false}, args.is_quiet);
   options.add({"verbose", "", "every step of the progress", "", false}, args.is_verbose);

@@ -83,7 +83,7 @@ std::string error_of(ErrorCode code, Call&& call) {
 /// Runs `body` with every instruction set that this machine has.
 template <class Body>
 void with_each_isa(Body&& body) {
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2}) {
+  for (const Isa isa : kAllIsas) {
     if (isa <= best_isa()) {
       SCOPED_TRACE(name_of(isa));
       select_isa(isa);

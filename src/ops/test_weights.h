@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
@@ -88,11 +89,7 @@ class TestWeight {
 
 /// The instruction sets of this machine.
 inline std::vector<Isa> isas_here() {
-  std::vector<Isa> result = {Isa::kPortable};
-  if (best_isa() != Isa::kPortable) {
-    result.push_back(best_isa());
-  }
-  return result;
+  return {kAllIsas.begin(), std::find(kAllIsas.begin(), kAllIsas.end(), best_isa()) + 1};
 }
 
 /// Uses an instruction set while it lives.

@@ -134,6 +134,7 @@ struct AttentionTiles {
 [[nodiscard]] const AttentionTiles& attention_tiles(Isa isa);
 
 [[nodiscard]] const AttentionTiles& portable_attention_tiles();
-[[nodiscard]] const AttentionTiles& avx2_attention_tiles();  ///< x86-64 only
+[[nodiscard]] const AttentionTiles& avx2_attention_tiles();    ///< x86-64 only
+[[nodiscard]] const AttentionTiles& avx512_attention_tiles();  ///< x86-64 only
 
 }  // namespace longtune::ops::cpu

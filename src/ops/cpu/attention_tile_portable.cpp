@@ -8,6 +8,9 @@ const AttentionTiles& portable_attention_tiles() {
 
 const AttentionTiles& attention_tiles([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
+  if (isa >= Isa::kAvx512) {
+    return avx512_attention_tiles();
+  }
   if (isa == Isa::kAvx2) {
     return avx2_attention_tiles();
   }

@@ -34,6 +34,10 @@ void dropout_factors(const Dropout& dropout,
                           .dropped = static_cast<std::int64_t>(dropped),
                           .kept = 1.0F / (1.0F - dropout.p)};
 #if defined(__x86_64__)
+  if (selected_isa() >= Isa::kAvx512) {
+    dropout_run_avx512(run, count, factors);
+    return;
+  }
   if (selected_isa() == Isa::kAvx2) {
     dropout_run_avx2(run, count, factors);
     return;

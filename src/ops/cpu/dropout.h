@@ -25,6 +25,7 @@ struct DropoutRun {
 };
 
 void dropout_run_portable(const DropoutRun& run, std::int64_t count, float* factors);
-void dropout_run_avx2(const DropoutRun& run, std::int64_t count, float* factors);  ///< x86-64 only
+void dropout_run_avx2(const DropoutRun& run, std::int64_t count, float* factors);    ///< x86-64 only
+void dropout_run_avx512(const DropoutRun& run, std::int64_t count, float* factors);  ///< x86-64 only
 
 }  // namespace longtune::ops::cpu

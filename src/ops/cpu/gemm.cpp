@@ -16,11 +16,11 @@
 namespace longtune::ops::cpu {
 namespace {
 
-constexpr std::int64_t kLeftRows = 16 * kTileRows;     // of A, packed for one pass: stays in L2
-constexpr std::int64_t kMaxRows = 11 * kLeftRows;      // of C that a thread works on at a time
-constexpr std::int64_t kMaxCols = 16 * kTileCols;      // of C that a thread works on at a time
-constexpr std::int64_t kRowsAhead = 4;                 // of A, prefetched: runs of k are short
-constexpr std::int64_t kLeftStride = kGemmDepth + 16;  // no power of two: rows share no cache sets
+constexpr std::int64_t kLeftRows = 96;             // of A, packed for one pass: stays in L2
+constexpr std::int64_t kMaxRows = 11 * kLeftRows;  // of C that a thread works on at a time
+constexpr std::int64_t kMaxCols = 16 * kTileCols;  // of C that a thread works on at a time
+constexpr std::int64_t kRowsAhead = 4;             // of A, prefetched: runs of k are short
+static_assert(kGemmDepth < kLeftStride);
 
 // One thread's working memory.
 struct Scratch {
@@ -82,7 +82,10 @@ int useful_threads(double cycles) {
 
 // The cheapest of a few partitions of C: few parts repeat less packing, many keep all threads busy.
 // No result depends on the choice.
-Partition partition(const Shape& shape, std::int64_t col_step, std::int64_t threads) {
+Partition partition(const Shape& shape,
+                    std::int64_t row_step,
+                    std::int64_t col_step,
+                    std::int64_t threads) {
   const auto parts_of = [](std::int64_t total, std::int64_t size) {
     return (total + size - 1) / size;
   };
@@ -92,7 +95,7 @@ Partition partition(const Shape& shape, std::int64_t col_step, std::int64_t thre
   const std::int64_t min_col_parts = parts_of(shape.N, kMaxCols);
   for (std::int64_t r = min_row_parts; r < min_row_parts + threads; ++r) {
     for (std::int64_t c = min_col_parts; c < min_col_parts + threads; ++c) {
-      Partition next{.rows = round_up(parts_of(shape.M, r), kTileRows),
+      Partition next{.rows = round_up(parts_of(shape.M, r), row_step),
                      .cols = round_up(parts_of(shape.N, c), col_step)};
       next.row_parts = parts_of(shape.M, next.rows);
       next.col_parts = parts_of(shape.N, next.cols);
@@ -260,13 +263,20 @@ void multiply_block(const Gemm& args,
     pass.first_row += done;
     pass.rows = std::min(kLeftRows, part.rows - done);
     pack_left(args, kernels, pass, first_k, depth, scratch.left);
-    for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
-      const float* panel = scratch.right + n * depth;
-      float* sums = scratch.sums + n / kTileCols * panel_stride(part) + done * kTileCols;
-      for (std::int64_t m = 0; m < pass.rows; m += kTileRows) {
-        const std::int64_t rows = std::min(kTileRows, pass.rows - m);
-        kernels.multiply[rows - 1](
-            scratch.left + m * kLeftStride, kLeftStride, panel, depth, sums + m * kTileCols, first);
+    TileProduct tile{.b_panel = depth * kTileCols,
+                     .depth = depth,
+                     .c_panel = panel_stride(part),
+                     .first = first};
+    const std::int64_t panels = round_up(part.cols, kTileCols) / kTileCols;
+    for (std::int64_t panel = 0; panel < panels; panel += kernels.tile_panels) {
+      tile.panels = std::min(kernels.tile_panels, panels - panel);
+      tile.b = scratch.right + panel * tile.b_panel;
+      float* sums = scratch.sums + panel * tile.c_panel + done * kTileCols;
+      for (std::int64_t m = 0; m < pass.rows; m += kernels.tile_rows) {
+        tile.rows = std::min(kernels.tile_rows, pass.rows - m);
+        tile.a = scratch.left + m * kLeftStride;
+        tile.c = sums + m * kTileCols;
+        kernels.multiply(tile);
       }
     }
   }
@@ -415,8 +425,9 @@ void gemm(const Gemm& args) {
   }
   const GemmKernels& kernels = gemm_kernels();
   // Blocks of B may run along its columns, so parts begin where blocks do.
-  const std::int64_t col_step = std::lcm(kTileCols, block_values(args.b.format));
-  const Partition split = partition(shape, col_step, threads);
+  const std::int64_t col_step =
+      std::lcm(kTileCols * kernels.tile_panels, block_values(args.b.format));
+  const Partition split = partition(shape, kernels.tile_rows, col_step, threads);
   const std::int64_t parts = split.row_parts * split.col_parts;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && parts > 1)
   for (std::int64_t i = 0; i < parts; ++i) {

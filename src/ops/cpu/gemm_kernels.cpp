@@ -10,14 +10,14 @@ namespace {
 constexpr std::int64_t kHalf = 8;  // columns whose sums fit the registers of narrow machines
 
 template <int Rows>
-void multiply(
-    const float* a, std::int64_t stride, const float* b, std::int64_t depth, float* c, bool first) {
+void multiply_rows(const TileProduct& product) {
+  const auto& [a, b, b_panel, depth, c, c_panel, rows, panels, first] = product;
   for (std::int64_t half = 0; half < kTileCols; half += kHalf) {
     float sums[Rows][kHalf] = {};
     for (std::int64_t k = 0; k < depth; ++k) {
       const float* from = b + k * kTileCols + half;
       for (int r = 0; r < Rows; ++r) {
-        const float factor = a[r * stride + k];
+        const float factor = a[r * kLeftStride + k];
         for (std::int64_t n = 0; n < kHalf; ++n) {
           sums[r][n] += factor * from[n];
         }
@@ -30,6 +30,16 @@ void multiply(
       }
     }
   }
+}
+
+void multiply(const TileProduct& product) {
+  constexpr void (*kRows[])(const TileProduct&) = {multiply_rows<1>,
+                                                   multiply_rows<2>,
+                                                   multiply_rows<3>,
+                                                   multiply_rows<4>,
+                                                   multiply_rows<5>,
+                                                   multiply_rows<6>};
+  kRows[product.rows - 1](product);
 }
 
 void transpose(const float* rows, std::int64_t stride, std::int64_t depth, float* panel) {
@@ -68,7 +78,9 @@ void finish(const GemmFinish& finish, std::int64_t count) {
 
 const GemmKernels& gemm_kernels_portable() {
   static constexpr GemmKernels kKernels = {
-      .multiply = {multiply<1>, multiply<2>, multiply<3>, multiply<4>, multiply<5>, multiply<6>},
+      .tile_rows = 6,
+      .tile_panels = 1,
+      .multiply = multiply,
       .unpack = longtune::unpack,
       .transpose = transpose,
       .widen = widen,
@@ -78,6 +90,9 @@ const GemmKernels& gemm_kernels_portable() {
 
 const GemmKernels& gemm_kernels() {
 #if defined(__x86_64__)
+  if (selected_isa() >= Isa::kAvx512) {
+    return gemm_kernels_avx512();
+  }
   if (selected_isa() == Isa::kAvx2) {
     return gemm_kernels_avx2();
   }

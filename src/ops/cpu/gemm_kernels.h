@@ -7,9 +7,29 @@
 
 namespace longtune::ops::cpu {
 
-constexpr std::int64_t kTileRows = 6;   ///< of C, held in registers
-constexpr std::int64_t kTileCols = 16;  ///< of C, held in registers: the width of a panel of B
+constexpr std::int64_t kTileCols = 16;  ///< the width of a panel of B and of C's sums
 static_assert(kTileCols == kPanelRows);
+
+/// Between rows of A as products pack it: as long as a block of k and no power of two, so that rows
+/// share no cache sets.
+constexpr std::int64_t kLeftStride = 256 + 16;
+
+/// Panels of B by a few rows of A:
+///
+///     c[p, r, :] = (first ? 0 : c[p, r, :]) + sum_k a[r, k] * b[p, k, :]
+///
+/// k ascending; the sum is complete before it is added to c.
+struct TileProduct {
+  const float* a = nullptr;  ///< (rows, depth), a row every kLeftStride
+  const float* b = nullptr;  ///< (depth, kTileCols) of each panel
+  std::int64_t b_panel = 0;  ///< from one panel of b to the next
+  std::int64_t depth = 0;
+  float* c = nullptr;        ///< (rows, kTileCols) of each panel
+  std::int64_t c_panel = 0;  ///< from one panel of c to the next
+  std::int64_t rows = 0;     ///< 1 to tile_rows
+  std::int64_t panels = 0;   ///< 1 to tile_panels
+  bool first = true;
+};
 
 /// How the sums of a run of columns of one row become output:
 ///
@@ -30,15 +50,10 @@ struct GemmFinish {
 /// What gemm() needs of an instruction set. Every kernel of a table rounds alike, whichever of them
 /// computes an element, so that the table alone decides an element's bits.
 struct GemmKernels {
-  /// c[r, :] = (first ? 0 : c[r, :]) + sum_k a[r * stride + k] * b[k, :], k ascending, for
-  /// kTileCols columns and as many rows as the index into the array says, plus one. The sum is
-  /// complete before it is added to c.
-  void (*multiply[kTileRows])(const float* a,
-                              std::int64_t stride,
-                              const float* b,
-                              std::int64_t depth,
-                              float* c,
-                              bool first);
+  std::int64_t tile_rows;    ///< of C, held in registers
+  std::int64_t tile_panels;  ///< of C, held in registers
+
+  void (*multiply)(const TileProduct& product);
 
   /// longtune::unpack of a matrix in rows.
   void (*unpack)(const WeightView& weight,
@@ -59,6 +74,7 @@ struct GemmKernels {
 [[nodiscard]] const GemmKernels& gemm_kernels();
 
 [[nodiscard]] const GemmKernels& gemm_kernels_portable();
-[[nodiscard]] const GemmKernels& gemm_kernels_avx2();  ///< x86-64 only
+[[nodiscard]] const GemmKernels& gemm_kernels_avx2();    ///< x86-64 only
+[[nodiscard]] const GemmKernels& gemm_kernels_avx512();  ///< x86-64 only
 
 }  // namespace longtune::ops::cpu

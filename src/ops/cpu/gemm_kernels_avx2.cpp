@@ -10,8 +10,10 @@ namespace {
 // leave registers for two vectors of B and one broadcast value of A. All loops over rows are
 // unrolled: a subscript that is not constant would keep the sums in memory.
 template <int Rows>
-void multiply(
-    const float* a, std::int64_t stride, const float* b, std::int64_t depth, float* c, bool first) {
+void multiply_rows(const TileProduct& product) {
+  const float* const a = product.a;
+  const float* const b = product.b;
+  float* const c = product.c;
   __m256 left[Rows];
   __m256 right[Rows];
 #pragma GCC unroll 6
@@ -20,12 +22,12 @@ void multiply(
     right[r] = _mm256_setzero_ps();
     _mm_prefetch(reinterpret_cast<const char*>(c + r * kTileCols), _MM_HINT_T0);
   }
-  for (std::int64_t k = 0; k < depth; ++k) {
+  for (std::int64_t k = 0; k < product.depth; ++k) {
     const __m256 b_left = _mm256_loadu_ps(b + k * kTileCols);
     const __m256 b_right = _mm256_loadu_ps(b + k * kTileCols + 8);
 #pragma GCC unroll 6
     for (int r = 0; r < Rows; ++r) {
-      const __m256 factor = _mm256_broadcast_ss(a + r * stride + k);
+      const __m256 factor = _mm256_broadcast_ss(a + r * kLeftStride + k);
       left[r] = _mm256_fmadd_ps(factor, b_left, left[r]);
       right[r] = _mm256_fmadd_ps(factor, b_right, right[r]);
     }
@@ -33,13 +35,23 @@ void multiply(
 #pragma GCC unroll 6
   for (int r = 0; r < Rows; ++r) {
     float* to = c + r * kTileCols;
-    if (!first) {
+    if (!product.first) {
       left[r] = _mm256_add_ps(_mm256_loadu_ps(to), left[r]);
       right[r] = _mm256_add_ps(_mm256_loadu_ps(to + 8), right[r]);
     }
     _mm256_storeu_ps(to, left[r]);
     _mm256_storeu_ps(to + 8, right[r]);
   }
+}
+
+void multiply(const TileProduct& product) {
+  constexpr void (*kRows[])(const TileProduct&) = {multiply_rows<1>,
+                                                   multiply_rows<2>,
+                                                   multiply_rows<3>,
+                                                   multiply_rows<4>,
+                                                   multiply_rows<5>,
+                                                   multiply_rows<6>};
+  kRows[product.rows - 1](product);
 }
 
 __m256 bytes_to_float(__m128i bytes) {
@@ -317,7 +329,9 @@ void finish(const GemmFinish& given, std::int64_t count) {
 
 const GemmKernels& gemm_kernels_avx2() {
   static constexpr GemmKernels kKernels = {
-      .multiply = {multiply<1>, multiply<2>, multiply<3>, multiply<4>, multiply<5>, multiply<6>},
+      .tile_rows = 6,
+      .tile_panels = 1,
+      .multiply = multiply,
       .unpack = unpack_avx2,
       .transpose = transpose,
       .widen = widen,

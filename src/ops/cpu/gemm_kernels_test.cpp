@@ -62,31 +62,48 @@ TEST(GemmKernels, TransposeAnyDepth) {
   }
 }
 
-TEST(GemmKernels, MultiplyTheSameBitsForAnyNumberOfRows) {
-  const std::vector<float> a = random_values(kTileRows * 50, 1);
-  const std::vector<float> b = random_values(50 * kTileCols, 2);
-  const std::vector<float> before = random_values(kTileRows * kTileCols, 3);
+TEST(GemmKernels, MultiplyTheSameBitsForAnyNumberOfRowsAndPanels) {
+  constexpr std::int64_t kDepth = 50;
   for (const Isa isa : isas_here()) {
     const WithIsa with(isa);
+    const GemmKernels& kernels = gemm_kernels();
+    const std::int64_t rows = kernels.tile_rows;
+    const std::int64_t panels = kernels.tile_panels;
+    const std::vector<float> a = random_values(rows * kLeftStride, 1);
+    const std::vector<float> b = random_values(panels * kDepth * kTileCols, 2);
+    const std::vector<float> before = random_values(panels * rows * kTileCols, 3);
     for (const bool first : {true, false}) {
+      TileProduct product{.a = a.data(),
+                          .b = b.data(),
+                          .b_panel = kDepth * kTileCols,
+                          .depth = kDepth,
+                          .c_panel = rows * kTileCols,
+                          .rows = rows,
+                          .panels = panels,
+                          .first = first};
       std::vector<float> all = before;
-      gemm_kernels().multiply[kTileRows - 1](a.data(), 50, b.data(), 50, all.data(), first);
-      EXPECT_NEAR(
-          all[5],
-          (first ? 0 : before[5]) +
-              [&] {
-                float sum = 0;
-                for (std::int64_t k = 0; k < 50; ++k) {
-                  sum += a[k] * b[k * kTileCols + 5];
-                }
-                return sum;
-              }(),
-          1e-5F);
-      for (std::int64_t rows = 1; rows < kTileRows; ++rows) {
-        std::vector<float> some = before;
-        gemm_kernels().multiply[rows - 1](a.data(), 50, b.data(), 50, some.data(), first);
-        for (std::int64_t i = 0; i < kTileRows * kTileCols; ++i) {
-          ASSERT_EQ(some[i], i < rows * kTileCols ? all[i] : before[i]) << name_of(isa);
+      product.c = all.data();
+      kernels.multiply(product);
+      for (std::int64_t i = 0; i < panels * rows * kTileCols; ++i) {
+        const std::int64_t panel = i / (rows * kTileCols);
+        const float* left = a.data() + i / kTileCols % rows * kLeftStride;
+        const float* right = b.data() + panel * kDepth * kTileCols + i % kTileCols;
+        double sum = first ? 0 : before[i];
+        for (std::int64_t k = 0; k < kDepth; ++k) {
+          sum += static_cast<double>(left[k]) * right[k * kTileCols];
+        }
+        ASSERT_NEAR(all[i], sum, 1e-5) << name_of(isa) << " at " << i;
+      }
+      for (product.rows = 1; product.rows <= rows; ++product.rows) {
+        for (product.panels = 1; product.panels <= panels; ++product.panels) {
+          std::vector<float> some = before;
+          product.c = some.data();
+          kernels.multiply(product);
+          for (std::int64_t i = 0; i < panels * rows * kTileCols; ++i) {
+            const bool written = i / kTileCols % rows < product.rows &&
+                                 i / (rows * kTileCols) < product.panels;
+            ASSERT_EQ(some[i], written ? all[i] : before[i]) << name_of(isa) << " at " << i;
+          }
         }
       }
     }

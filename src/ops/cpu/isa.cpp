@@ -10,12 +10,18 @@ namespace {
 Isa detect() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c")) {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c")) {
+    return Isa::kPortable;
+  }
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
     return Isa::kAvx2;
   }
-#endif
+  return Isa::kAvx512;
+#else
   return Isa::kPortable;
+#endif
 }
 
 std::atomic<Isa>& selection() {
@@ -31,12 +37,14 @@ const char* name_of(Isa isa) {
       return "portable";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "?";
 }
 
 std::optional<Isa> parse_isa(std::string_view name) {
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2}) {
+  for (const Isa isa : kAllIsas) {
     if (name == name_of(isa)) {
       return isa;
     }

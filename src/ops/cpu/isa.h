@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -10,9 +11,12 @@ namespace longtune::ops {
 enum class Isa : std::uint8_t {
   kPortable,  ///< what the compiler emits for any machine of this architecture
   kAvx2,      ///< AVX2, FMA and F16C
+  kAvx512,    ///< AVX-512 F, BW, DQ and VL
 };
 
-/// "portable", "avx2".
+inline constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+
+/// "portable", "avx2", "avx512".
 [[nodiscard]] const char* name_of(Isa isa);
 
 /// The instruction set of that name; nothing where there is none.

@@ -61,6 +61,9 @@ const PanelKernels& panel_kernels_portable() {
 
 const PanelKernels& panel_kernels() {
 #if defined(__x86_64__)
+  if (selected_isa() >= Isa::kAvx512) {
+    return panel_kernels_avx512();
+  }
   if (selected_isa() == Isa::kAvx2) {
     return panel_kernels_avx2();
   }

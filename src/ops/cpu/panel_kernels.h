@@ -36,6 +36,7 @@ struct PanelKernels {
 [[nodiscard]] const PanelKernels& panel_kernels();
 
 [[nodiscard]] const PanelKernels& panel_kernels_portable();
-[[nodiscard]] const PanelKernels& panel_kernels_avx2();  ///< x86-64 only
+[[nodiscard]] const PanelKernels& panel_kernels_avx2();    ///< x86-64 only
+[[nodiscard]] const PanelKernels& panel_kernels_avx512();  ///< x86-64 only
 
 }  // namespace longtune::ops::cpu

@@ -53,5 +53,7 @@ template <class Float>
 [[nodiscard]] const RowKernels<Float>& portable_row_kernels();
 template <class Float>
 [[nodiscard]] const RowKernels<Float>& avx2_row_kernels();  ///< x86-64 only
+template <class Float>
+[[nodiscard]] const RowKernels<Float>& avx512_row_kernels();  ///< x86-64 only
 
 }  // namespace longtune::ops::cpu

@@ -15,6 +15,9 @@ const RowKernels<BFloat16>& portable_row_kernels<BFloat16>() {
 template <class Float>
 const RowKernels<Float>& row_kernels() {
 #if defined(__x86_64__)
+  if (selected_isa() >= Isa::kAvx512) {
+    return avx512_row_kernels<Float>();
+  }
   if (selected_isa() == Isa::kAvx2) {
     return avx2_row_kernels<Float>();
   }

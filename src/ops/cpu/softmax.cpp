@@ -62,6 +62,9 @@ const SoftmaxKernels& softmax_kernels_portable() {
 
 const SoftmaxKernels& softmax_kernels() {
 #if defined(__x86_64__)
+  if (selected_isa() >= Isa::kAvx512) {
+    return softmax_kernels_avx512();
+  }
   if (selected_isa() == Isa::kAvx2) {
     return softmax_kernels_avx2();
   }

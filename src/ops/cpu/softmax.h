@@ -20,6 +20,7 @@ struct SoftmaxKernels {
 [[nodiscard]] const SoftmaxKernels& softmax_kernels();
 
 [[nodiscard]] const SoftmaxKernels& softmax_kernels_portable();
-[[nodiscard]] const SoftmaxKernels& softmax_kernels_avx2();  ///< x86-64 only
+[[nodiscard]] const SoftmaxKernels& softmax_kernels_avx2();    ///< x86-64 only
+[[nodiscard]] const SoftmaxKernels& softmax_kernels_avx512();  ///< x86-64 only
 
 }  // namespace longtune::ops::cpu
