@@ -177,12 +177,15 @@ void add_common_options(OptionSet& options,
                         std::optional<std::filesystem::path>& json) {
   options.group("General");
   options.add({"threads", "N", "threads; results do not depend on it", "all cores"}, args.threads);
-  options.add_choice({"cpu-isa", "NAME", "instruction set: auto (the widest), portable, avx2, avx512"},
+  options.add_choice({"cpu-isa",
+                      "NAME",
+                      "instruction set: auto (the widest), portable, avx2, avx512, avx512-bf16"},
                      args.isa,
                      {{"auto", std::nullopt},
                       {ops::name_of(ops::Isa::kPortable), ops::Isa::kPortable},
                       {ops::name_of(ops::Isa::kAvx2), ops::Isa::kAvx2},
-                      {ops::name_of(ops::Isa::kAvx512), ops::Isa::kAvx512}});
+                      {ops::name_of(ops::Isa::kAvx512), ops::Isa::kAvx512},
+                      {ops::name_of(ops::Isa::kAvx512Bf16), ops::Isa::kAvx512Bf16}});
   options.add({"json", "FILE", "the result, or the error, as JSON as well", "none", false}, json);
   options.add({"quiet", "", "no progress", "", false}, args.is_quiet);
   options.add({"verbose", "", "every step of the progress", "", false}, args.is_verbose);

@@ -26,6 +26,9 @@ struct LinearForward {
   Adapter adapter;  ///< optional
 };
 
+/// Where x is bf16, instruction sets with products of bf16 (ops/cpu/isa.h) round the unpacked
+/// weight to bf16, unless it is held in f32.
+///
 /// Sums run in f32 in an order that depends on the shapes of the weight alone: a row's bits depend
 /// neither on the thread count, nor on how many rows are computed with it, nor on its place among
 /// them. Throws Error: kInvalidArgument where shapes or dtypes disagree; kUnsupported without a
@@ -50,7 +53,7 @@ struct LinearBackward {
   Adapter adapter;  ///< optional
 };
 
-/// Same guarantees and errors as linear_forward.
+/// Same guarantees, rounding (where dy is bf16) and errors as linear_forward.
 void linear_backward(const LinearBackward& args);
 
 namespace ref {

@@ -101,8 +101,9 @@ void expect_agreement(WeightFormat format,
                                        K,
                                        T,
                                        sizeof(Float));
+  const SeenWeight<Float> seen(weight.view());
   Case<Float> fast(T, weight.view());
-  Case<Float> truth(T, weight.view());
+  Case<Float> truth(T, seen.view());
   linear_forward(fast.forward());
   ref::linear_forward(truth.forward());
   expect_near(fast.y, truth.y, tolerance<Float>(1e-5F), what + " y");
@@ -175,16 +176,22 @@ TEST(Linear, TheOrderOfTheWeightChangesNoBit) {
 
 TEST(Linear, InputAndOutputMayDifferInType) {
   const TestWeight weight(WeightFormat::kQ4_1, 33, 64, 9);
-  Case<BFloat16> narrow(4, weight.view());
-  Case<float> wide(4, weight.view());
-  wide.x = widened(narrow.x);
-  auto args = wide.forward();
-  args.residual = {};
-  ref::linear_forward(args);
-  const std::vector<float> truth = wide.y;
-  args.x = view(std::as_const(narrow.x), {4, 64});
-  linear_forward(args);
-  expect_near(wide.y, truth, 1e-5F, "y");
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    const SeenWeight<BFloat16> seen(weight.view());
+    Case<BFloat16> narrow(4, weight.view());
+    Case<float> wide(4, weight.view());
+    wide.x = widened(narrow.x);
+    auto args = wide.forward();
+    args.residual = {};
+    args.weight = seen.view();
+    ref::linear_forward(args);
+    const std::vector<float> truth = wide.y;
+    args.x = view(std::as_const(narrow.x), {4, 64});
+    args.weight = weight.view();
+    linear_forward(args);
+    expect_near(wide.y, truth, 1e-5F, std::string("y, ") + name_of(isa));
+  }
 }
 
 // Sizes beyond a block of the sum and beyond what one thread works on at a time.

@@ -87,6 +87,35 @@ class TestWeight {
   WeightView view_;
 };
 
+/// A matrix as products of Float activations see it on the selected instruction set: bf16 products
+/// round its values.
+template <class Float>
+class SeenWeight {
+ public:
+  explicit SeenWeight(const WeightView& weight) : view_(weight) {
+    if (selected_isa() < Isa::kAvx512Bf16 || sizeof(Float) == 4 ||
+        weight.format == WeightFormat::kF32) {
+      return;
+    }
+    std::vector<float> row(static_cast<std::size_t>(weight.K));
+    for (std::int64_t n = 0; n < weight.N; ++n) {
+      unpack(weight, n, 0, weight.K, row.data());
+      const std::vector<BFloat16> rounded = rounded_to<BFloat16>(row);
+      values_.insert(values_.end(), rounded.begin(), rounded.end());
+    }
+    view_ = weight_view(WeightFormat::kBf16,
+                        weight.N,
+                        weight.K,
+                        reinterpret_cast<const std::byte*>(values_.data()));
+  }
+
+  [[nodiscard]] const WeightView& view() const { return view_; }
+
+ private:
+  std::vector<BFloat16> values_;
+  WeightView view_;
+};
+
 /// The instruction sets of this machine.
 inline std::vector<Isa> isas_here() {
   return {kAllIsas.begin(), std::find(kAllIsas.begin(), kAllIsas.end(), best_isa()) + 1};

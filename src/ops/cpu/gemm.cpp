@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -24,8 +25,16 @@ static_assert(kGemmDepth < kLeftStride);
 
 // One thread's working memory.
 struct Scratch {
-  alignas(64) float left[kLeftRows * kLeftStride];
-  float right[kGemmDepth * kMaxCols];
+  union {
+    alignas(64) float left[kLeftRows * kLeftStride];
+    Bf16Pair left_pairs[kLeftRows * kLeftPairStride];
+  };
+
+  union {
+    float right[kGemmDepth * kMaxCols];
+    Bf16Pair right_pairs[kGemmDepth * kMaxCols];  // a panel's in the first half of its floats
+  };
+
   float sums[(kMaxRows + 1) * kMaxCols];  // panel by panel, rows of kTileCols
   float rows[kTileCols * kLeftStride];
 };
@@ -156,6 +165,19 @@ void pack_left(const Gemm& args,
   }
 }
 
+// The same in pairs of steps of k, as bf16 rows already hold them; a zero after an odd last one.
+void pack_left_pairs(
+    const Gemm& args, const Part& part, std::int64_t first_k, std::int64_t depth, Bf16Pair* left) {
+  const std::int64_t K = args.a.dim(1);
+  for (std::int64_t m = 0; m < part.rows; ++m) {
+    const std::int64_t at = (part.first_row + m) * K + first_k;
+    prefetch(args.a.data + (at + kRowsAhead * K) * 2, depth * 2);
+    Bf16Pair* to = left + m * kLeftPairStride;
+    to[depth / 2] = 0;
+    std::memcpy(to, args.a.data + at * 2, static_cast<std::size_t>(depth) * 2);
+  }
+}
+
 // B[first_k .., first_col ..] from rows of B: a row is unpacked and dealt out to the panels.
 void pack_right_plain(const Gemm& args,
                       const GemmKernels& kernels,
@@ -249,6 +271,46 @@ void pack_right(const Gemm& args,
   }
 }
 
+// Whether a product goes by pairs of bf16: where A is bf16 and B a frozen matrix, which it rounds.
+// Adapters are f32, so their products never do.
+bool goes_by_pairs(const Gemm& args, const GemmKernels& kernels) {
+  return kernels.multiply_pairs != nullptr && args.a.dtype == DType::kBf16 &&
+         args.a_layout == Layout::kPlain && args.a_dropout.p == 0 &&
+         args.b.format != WeightFormat::kF32 && args.b_dropout.p == 0;
+}
+
+// What B's block of k became.
+enum class Packed : std::uint8_t { kFloats, kPairs };
+
+Packed pack_pairs(const GemmKernels& kernels,
+                  const Part& part,
+                  std::int64_t depth,
+                  Scratch& scratch) {
+  for (std::int64_t n = 0; n < part.cols; n += kTileCols) {
+    kernels.pair(scratch.right + n * depth, depth, scratch.right_pairs + n * depth);
+  }
+  return Packed::kPairs;
+}
+
+// Rows of A that are packed at `tile.a` by all panels of B: `tile` is the product of all of them.
+template <class Step>
+void multiply_tiles(const GemmKernels& kernels,
+                    void (*multiply)(const TileProductOf<Step>&),
+                    const TileProductOf<Step>& all,
+                    std::int64_t left_stride) {
+  TileProductOf<Step> tile = all;
+  for (std::int64_t panel = 0; panel < all.panels; panel += kernels.tile_panels) {
+    tile.panels = std::min(kernels.tile_panels, all.panels - panel);
+    tile.b = all.b + panel * all.b_panel;
+    for (std::int64_t m = 0; m < all.rows; m += kernels.tile_rows) {
+      tile.rows = std::min(kernels.tile_rows, all.rows - m);
+      tile.a = all.a + m * left_stride;
+      tile.c = all.c + panel * all.c_panel + m * kTileCols;
+      multiply(tile);
+    }
+  }
+}
+
 // Adds A[rows of the part, block of k] * B[block of k, columns of the part] to the part's sums, or
 // begins them where `first`.
 void multiply_block(const Gemm& args,
@@ -256,28 +318,34 @@ void multiply_block(const Gemm& args,
                     const Part& part,
                     std::int64_t first_k,
                     std::int64_t depth,
+                    Packed packed,
                     bool first,
                     Scratch& scratch) {
   for (std::int64_t done = 0; done < part.rows; done += kLeftRows) {
     Part pass = part;
     pass.first_row += done;
     pass.rows = std::min(kLeftRows, part.rows - done);
-    pack_left(args, kernels, pass, first_k, depth, scratch.left);
-    TileProduct tile{.b_panel = depth * kTileCols,
-                     .depth = depth,
-                     .c_panel = panel_stride(part),
-                     .first = first};
-    const std::int64_t panels = round_up(part.cols, kTileCols) / kTileCols;
-    for (std::int64_t panel = 0; panel < panels; panel += kernels.tile_panels) {
-      tile.panels = std::min(kernels.tile_panels, panels - panel);
-      tile.b = scratch.right + panel * tile.b_panel;
-      float* sums = scratch.sums + panel * tile.c_panel + done * kTileCols;
-      for (std::int64_t m = 0; m < pass.rows; m += kernels.tile_rows) {
-        tile.rows = std::min(kernels.tile_rows, pass.rows - m);
-        tile.a = scratch.left + m * kLeftStride;
-        tile.c = sums + m * kTileCols;
-        kernels.multiply(tile);
-      }
+    const auto multiply_all = [&]<class Step>(auto* multiply, const Step* a, const Step* b) {
+      const TileProductOf<Step> all{.a = a,
+                                    .b = b,
+                                    .b_panel = depth * kTileCols,
+                                    .depth = packed == Packed::kPairs ? (depth + 1) / 2 : depth,
+                                    .c = scratch.sums + done * kTileCols,
+                                    .c_panel = panel_stride(part),
+                                    .rows = pass.rows,
+                                    .panels = round_up(part.cols, kTileCols) / kTileCols,
+                                    .first = first};
+      multiply_tiles(
+          kernels, multiply, all, packed == Packed::kPairs ? kLeftPairStride : kLeftStride);
+    };
+    if (packed == Packed::kPairs) {
+      pack_left_pairs(args, pass, first_k, depth, scratch.left_pairs);
+      multiply_all(kernels.multiply_pairs,
+                   std::as_const(scratch.left_pairs),
+                   std::as_const(scratch.right_pairs));
+    } else {
+      pack_left(args, kernels, pass, first_k, depth, scratch.left);
+      multiply_all(kernels.multiply, std::as_const(scratch.left), std::as_const(scratch.right));
     }
   }
 }
@@ -297,7 +365,7 @@ void add_low_rank(const Gemm& args,
     for (std::int64_t i = 0; i < packed; ++i) {
       scratch.right[i] *= low_rank.scale;
     }
-    multiply_block(product, kernels, part, r, depth, false, scratch);
+    multiply_block(product, kernels, part, r, depth, Packed::kFloats, false, scratch);
   }
 }
 
@@ -354,7 +422,9 @@ void compute(const Gemm& args,
   for (std::int64_t k = 0; k < shape.K; k += kGemmDepth) {
     const std::int64_t depth = std::min(kGemmDepth, shape.K - k);
     pack_right(args, kernels, part, k, depth, scratch);
-    multiply_block(args, kernels, part, k, depth, k == 0, scratch);
+    const Packed packed =
+        goes_by_pairs(args, kernels) ? pack_pairs(kernels, part, depth, scratch) : Packed::kFloats;
+    multiply_block(args, kernels, part, k, depth, packed, k == 0, scratch);
   }
   if (args.low_rank.u) {
     add_low_rank(args, kernels, part, scratch);
@@ -376,14 +446,22 @@ bool is_row_product(const Gemm& args, const Shape& shape) {
 void row_product(const Gemm& args, const Shape& shape, int threads, Scratch* scratches) {
   const GemmKernels& kernels = gemm_kernels();
   const PanelKernels& panels = panel_kernels();
+  const bool by_pairs = goes_by_pairs(args, kernels);
   static thread_local std::vector<float> wide;
-  wide.resize(static_cast<std::size_t>(shape.K));
-  float* const row = wide.data();
-  if (args.a.dtype == DType::kBf16) {
-    kernels.widen(args.a.as<BFloat16>(), shape.K, row);
+  static thread_local std::vector<Bf16Pair> pairs;
+  if (by_pairs) {
+    pairs.assign(static_cast<std::size_t>(shape.K + 1) / 2, 0);
+    std::memcpy(pairs.data(), args.a.data, static_cast<std::size_t>(shape.K) * 2);
   } else {
-    std::copy_n(args.a.as<float>(), shape.K, row);
+    wide.resize(static_cast<std::size_t>(shape.K));
+    if (args.a.dtype == DType::kBf16) {
+      kernels.widen(args.a.as<BFloat16>(), shape.K, wide.data());
+    } else {
+      std::copy_n(args.a.as<float>(), shape.K, wide.data());
+    }
   }
+  const RowProduct product{
+      .a = wide.data(), .pairs = pairs.data(), .weight = args.b, .depth = kGemmDepth};
   // As many equal runs of columns for every thread.
   const std::int64_t runs = (shape.N + threads * kMaxCols - 1) / (threads * kMaxCols) * threads;
   const std::int64_t cols = round_up((shape.N + runs - 1) / runs, kTileCols);
@@ -392,13 +470,12 @@ void row_product(const Gemm& args, const Shape& shape, int threads, Scratch* scr
     const Part part{
         .first_row = 0, .rows = 1, .first_col = first, .cols = std::min(cols, shape.N - first)};
     Scratch& scratch = scratches[omp_get_thread_num()];
-    panels.multiply_row({.a = row,
-                         .weight = args.b,
-                         .first_panel = first / kPanelRows,
-                         .panels = part.cols / kPanelRows,
-                         .depth = kGemmDepth,
-                         .sums = scratch.sums,
-                         .stride = panel_stride(part)});
+    RowProduct run = product;
+    run.first_panel = first / kPanelRows;
+    run.panels = part.cols / kPanelRows;
+    run.sums = scratch.sums;
+    run.stride = panel_stride(part);
+    by_pairs ? panels.multiply_row_pairs(run) : panels.multiply_row(run);
     if (args.low_rank.u) {
       add_low_rank(args, kernels, part, scratch);
     }

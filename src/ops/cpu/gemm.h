@@ -18,6 +18,9 @@ enum class Layout : std::uint8_t { kPlain, kTransposed };
 /// kTileCols columns and kGemmDepth rows that stay in cache while all rows of A pass by, and tiles
 /// of C are summed in registers.
 ///
+/// Where A is bf16, plain and without dropout, and B neither f32 nor with dropout, instruction sets
+/// with products of bf16 (Isa::kAvx512Bf16) round B to bf16 for them; sums are f32.
+///
 /// An element is the sum, over blocks of kGemmDepth, of sums that run over k in order, all in f32,
 /// the low-rank product's blocks last: its bits depend on its row of A, its column of B and the
 /// instruction set, on nothing else.

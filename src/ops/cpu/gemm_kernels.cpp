@@ -77,20 +77,22 @@ void finish(const GemmFinish& finish, std::int64_t count) {
 }  // namespace
 
 const GemmKernels& gemm_kernels_portable() {
-  static constexpr GemmKernels kKernels = {
-      .tile_rows = 6,
-      .tile_panels = 1,
-      .multiply = multiply,
-      .unpack = longtune::unpack,
-      .transpose = transpose,
-      .widen = widen,
-      .finish = finish};
+  static constexpr GemmKernels kKernels = {.tile_rows = 6,
+                                           .tile_panels = 1,
+                                           .multiply = multiply,
+                                           .unpack = longtune::unpack,
+                                           .transpose = transpose,
+                                           .widen = widen,
+                                           .finish = finish};
   return kKernels;
 }
 
 const GemmKernels& gemm_kernels() {
 #if defined(__x86_64__)
-  if (selected_isa() >= Isa::kAvx512) {
+  if (selected_isa() == Isa::kAvx512Bf16) {
+    return gemm_kernels_avx512_bf16();
+  }
+  if (selected_isa() == Isa::kAvx512) {
     return gemm_kernels_avx512();
   }
   if (selected_isa() == Isa::kAvx2) {

@@ -10,18 +10,24 @@ namespace longtune::ops::cpu {
 constexpr std::int64_t kTileCols = 16;  ///< the width of a panel of B and of C's sums
 static_assert(kTileCols == kPanelRows);
 
+/// Two numbers of bf16, the first in the lower half.
+using Bf16Pair = std::uint32_t;
+
 /// Between rows of A as products pack it: as long as a block of k and no power of two, so that rows
 /// share no cache sets.
 constexpr std::int64_t kLeftStride = 256 + 16;
+constexpr std::int64_t kLeftPairStride = kLeftStride / 2;
 
 /// Panels of B by a few rows of A:
 ///
 ///     c[p, r, :] = (first ? 0 : c[p, r, :]) + sum_k a[r, k] * b[p, k, :]
 ///
-/// k ascending; the sum is complete before it is added to c.
-struct TileProduct {
-  const float* a = nullptr;  ///< (rows, depth), a row every kLeftStride
-  const float* b = nullptr;  ///< (depth, kTileCols) of each panel
+/// k ascending; the sum is complete before it is added to c. Step: float, or Bf16Pair for two steps
+/// of k at a time, whose two products join an element's sum as the instruction has it.
+template <class Step>
+struct TileProductOf {
+  const Step* a = nullptr;   ///< (rows, depth), a row every kLeftStride or kLeftPairStride
+  const Step* b = nullptr;   ///< (depth, kTileCols) of each panel
   std::int64_t b_panel = 0;  ///< from one panel of b to the next
   std::int64_t depth = 0;
   float* c = nullptr;        ///< (rows, kTileCols) of each panel
@@ -30,6 +36,9 @@ struct TileProduct {
   std::int64_t panels = 0;   ///< 1 to tile_panels
   bool first = true;
 };
+
+using TileProduct = TileProductOf<float>;
+using PairTileProduct = TileProductOf<Bf16Pair>;
 
 /// How the sums of a run of columns of one row become output:
 ///
@@ -55,6 +64,13 @@ struct GemmKernels {
 
   void (*multiply)(const TileProduct& product);
 
+  /// Products of bf16; null where the instruction set has none. Denormal numbers count as zero.
+  void (*multiply_pairs)(const PairTileProduct& product) = nullptr;
+
+  /// pairs[j, n] = panel[2 j, n] and panel[2 j + 1, n] rounded to bf16 for 2 j < depth, zero beyond
+  /// depth; `pairs` may be the panel's memory. Null where multiply_pairs is.
+  void (*pair)(const float* panel, std::int64_t depth, Bf16Pair* pairs) = nullptr;
+
   /// longtune::unpack of a matrix in rows.
   void (*unpack)(const WeightView& weight,
                  std::int64_t row,
@@ -74,7 +90,8 @@ struct GemmKernels {
 [[nodiscard]] const GemmKernels& gemm_kernels();
 
 [[nodiscard]] const GemmKernels& gemm_kernels_portable();
-[[nodiscard]] const GemmKernels& gemm_kernels_avx2();    ///< x86-64 only
-[[nodiscard]] const GemmKernels& gemm_kernels_avx512();  ///< x86-64 only
+[[nodiscard]] const GemmKernels& gemm_kernels_avx2();         ///< x86-64 only
+[[nodiscard]] const GemmKernels& gemm_kernels_avx512();       ///< x86-64 only
+[[nodiscard]] const GemmKernels& gemm_kernels_avx512_bf16();  ///< x86-64 only
 
 }  // namespace longtune::ops::cpu

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "ops/test_weights.h"
@@ -100,9 +101,81 @@ TEST(GemmKernels, MultiplyTheSameBitsForAnyNumberOfRowsAndPanels) {
           product.c = some.data();
           kernels.multiply(product);
           for (std::int64_t i = 0; i < panels * rows * kTileCols; ++i) {
-            const bool written = i / kTileCols % rows < product.rows &&
-                                 i / (rows * kTileCols) < product.panels;
+            const bool written =
+                i / kTileCols % rows < product.rows && i / (rows * kTileCols) < product.panels;
             ASSERT_EQ(some[i], written ? all[i] : before[i]) << name_of(isa) << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Products of bf16, against sums in f64 of the same numbers; a zero stands beside an odd last step.
+TEST(GemmKernels, PairAndMultiplyPairsTheSameBitsForAnyNumberOfRowsAndPanels) {
+  for (const Isa isa : isas_here()) {
+    const WithIsa with(isa);
+    const GemmKernels& kernels = gemm_kernels();
+    ASSERT_EQ(kernels.multiply_pairs != nullptr, isa >= Isa::kAvx512Bf16);
+    ASSERT_EQ(kernels.pair != nullptr, isa >= Isa::kAvx512Bf16);
+    if (kernels.pair == nullptr) {
+      continue;
+    }
+    constexpr std::int64_t kDepth = 51;
+    constexpr std::int64_t kSteps = (kDepth + 1) / 2;
+    const std::int64_t rows = kernels.tile_rows;
+    const std::int64_t panels = kernels.tile_panels;
+    const auto a = rounded_to<BFloat16>(random_values(rows * 2 * kLeftPairStride, 1));
+    const std::vector<float> b = random_values(panels * kDepth * kTileCols, 2);
+    const std::vector<float> before = random_values(panels * rows * kTileCols, 3);
+    std::vector<Bf16Pair> a_pairs(static_cast<std::size_t>(rows * kLeftPairStride));
+    std::memcpy(a_pairs.data(), a.data(), a_pairs.size() * sizeof(Bf16Pair));
+    std::vector<Bf16Pair> b_pairs(b.size());
+    std::memcpy(b_pairs.data(), b.data(), b.size() * sizeof(float));
+    for (std::int64_t p = 0; p < panels; ++p) {
+      Bf16Pair* panel = b_pairs.data() + p * kDepth * kTileCols;
+      kernels.pair(reinterpret_cast<const float*>(panel), kDepth, panel);  // in place
+      for (std::int64_t i = 0; i < kSteps * kTileCols; ++i) {
+        const float* from = b.data() + p * kDepth * kTileCols;
+        const std::int64_t k = i / kTileCols * 2;
+        const std::int64_t n = i % kTileCols;
+        const std::uint32_t low = BFloat16(from[k * kTileCols + n]).bits;
+        const std::uint32_t high =
+            k + 1 < kDepth ? BFloat16(from[(k + 1) * kTileCols + n]).bits : 0U;
+        ASSERT_EQ(panel[i], low | high << 16U) << "pair " << i;
+      }
+    }
+    for (const bool first : {true, false}) {
+      PairTileProduct product{.a = a_pairs.data(),
+                              .b = b_pairs.data(),
+                              .b_panel = kDepth * kTileCols,
+                              .depth = kSteps,
+                              .c_panel = rows * kTileCols,
+                              .rows = rows,
+                              .panels = panels,
+                              .first = first};
+      std::vector<float> all = before;
+      product.c = all.data();
+      kernels.multiply_pairs(product);
+      for (std::int64_t i = 0; i < panels * rows * kTileCols; ++i) {
+        const BFloat16* left = a.data() + i / kTileCols % rows * 2 * kLeftPairStride;
+        const float* right = b.data() + i / (rows * kTileCols) * kDepth * kTileCols + i % kTileCols;
+        double sum = first ? 0 : before[i];
+        for (std::int64_t k = 0; k < kDepth; ++k) {
+          const auto rounded = static_cast<float>(BFloat16(right[k * kTileCols]));
+          sum += static_cast<double>(static_cast<float>(left[k])) * rounded;
+        }
+        ASSERT_NEAR(all[i], sum, 1e-5) << "at " << i;
+      }
+      for (product.rows = 1; product.rows <= rows; ++product.rows) {
+        for (product.panels = 1; product.panels <= panels; ++product.panels) {
+          std::vector<float> some = before;
+          product.c = some.data();
+          kernels.multiply_pairs(product);
+          for (std::int64_t i = 0; i < panels * rows * kTileCols; ++i) {
+            const bool written =
+                i / kTileCols % rows < product.rows && i / (rows * kTileCols) < product.panels;
+            ASSERT_EQ(some[i], written ? all[i] : before[i]) << "at " << i;
           }
         }
       }

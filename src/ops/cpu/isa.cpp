@@ -18,7 +18,7 @@ Isa detect() {
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
     return Isa::kAvx2;
   }
-  return Isa::kAvx512;
+  return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
 #else
   return Isa::kPortable;
 #endif
@@ -39,6 +39,8 @@ const char* name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512-bf16";
   }
   return "?";
 }

@@ -9,14 +9,15 @@ namespace longtune::ops {
 
 /// Instruction sets that kernels exist for, each including those before it.
 enum class Isa : std::uint8_t {
-  kPortable,  ///< what the compiler emits for any machine of this architecture
-  kAvx2,      ///< AVX2, FMA and F16C
-  kAvx512,    ///< AVX-512 F, BW, DQ and VL
+  kPortable,    ///< what the compiler emits for any machine of this architecture
+  kAvx2,        ///< AVX2, FMA and F16C
+  kAvx512,      ///< AVX-512 F, BW, DQ and VL
+  kAvx512Bf16,  ///< with products of bf16; frozen weights are rounded to bf16 for bf16 activations
 };
 
-inline constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+inline constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
 
-/// "portable", "avx2", "avx512".
+/// "portable", "avx2", "avx512", "avx512-bf16".
 [[nodiscard]] const char* name_of(Isa isa);
 
 /// The instruction set of that name; nothing where there is none.

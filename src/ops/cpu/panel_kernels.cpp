@@ -61,7 +61,10 @@ const PanelKernels& panel_kernels_portable() {
 
 const PanelKernels& panel_kernels() {
 #if defined(__x86_64__)
-  if (selected_isa() >= Isa::kAvx512) {
+  if (selected_isa() == Isa::kAvx512Bf16) {
+    return panel_kernels_avx512_bf16();
+  }
+  if (selected_isa() == Isa::kAvx512) {
     return panel_kernels_avx512();
   }
   if (selected_isa() == Isa::kAvx2) {
