@@ -82,12 +82,37 @@ __attribute__((target("avx512f"))) float burn_avx512() {
   return sum;
 }
 
+// A multiply-add of a pair counts as two.
+__attribute__((target("avx512f,avx512bf16"))) float burn_bf16() {
+  const auto pairs = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3B803B80));  // 2^-8 each
+  __m512 chains[kChains];
+#pragma GCC unroll 12
+  for (int chain = 0; chain < kChains; ++chain) {
+    chains[chain] = _mm512_set1_ps(kStarts[chain]);
+  }
+  for (std::int64_t i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+    for (__m512& chain : chains) {
+      chain = _mm512_dpbf16_ps(chain, pairs, pairs);
+    }
+  }
+  float sum = 0;
+#pragma GCC unroll 12
+  for (const __m512& chain : chains) {
+    sum += _mm512_cvtss_f32(chain);
+  }
+  return sum;
+}
+
 struct Burner {
   float (*run)();
   int lanes;
 };
 
 Burner widest() {
+  if (__builtin_cpu_supports("avx512bf16") != 0) {
+    return {burn_bf16, 32};
+  }
   if (__builtin_cpu_supports("avx512f") != 0) {
     return {burn_avx512, 16};
   }
