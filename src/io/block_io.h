@@ -29,8 +29,8 @@ struct BlockOperation {
 /// in any order: who needs an order starts one after the other is done.
 class BlockIo {
  public:
-  /// The most operations in flight. As many as TieredKvStore has buffers to read into: with
-  /// records of some tens of KiB an NVMe disk reaches its speed at about that many.
+  /// The most operations in flight: deep enough that a disk always has work while the caller is
+  /// busy with one record, and few enough that buffers for all of them cost little.
   static constexpr int kQueueDepth = 32;
 
   /// Called once for each operation that start() took: with its owner and with the bytes moved (0

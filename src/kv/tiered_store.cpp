@@ -11,7 +11,7 @@ namespace longtune {
 namespace {
 
 constexpr std::size_t kWriteBuffers = 8;
-constexpr std::size_t kReadBuffers = 32;
+constexpr std::size_t kReadBuffers = BlockIo::kQueueDepth;  // as many as are in flight
 
 std::int64_t pages_for(std::int64_t tokens) {
   return round_up(tokens, ops::kPageTokens) / ops::kPageTokens;
