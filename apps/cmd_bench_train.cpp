@@ -87,9 +87,11 @@ Outcome run_bench_train(const std::vector<std::string>& arguments,
   train.keep_attention = can_keep_attention(*source, train, data.host_bytes(), budgets);
   Trainer trainer(*source, train, budgets, data, nullptr, args.shape.model.adapter, {});
   const double peak_flops = measure_peak_flops();
+  const std::optional<DiskSpeed> disk =  // while nothing else is on it
+      speed_of_disk(train.model, source->config(), trainer.plan());
   const Measured measured = measure(trainer, args);
   BenchTotals totals = totals_of(measured, trainer);
-  totals.disk = speed_of_disk(train.model, source->config(), trainer.plan());
+  totals.disk = disk;
   print_bench(measured.rows, totals, budgets, peak_flops);
   return {.result = bench_json(measured.rows, totals, peak_flops)};
 }

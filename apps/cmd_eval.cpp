@@ -121,6 +121,7 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
   prepare(args.common, json);
   if (args.losses) {
     check_writable(*args.losses);
+    args.perplexity.keep_losses = true;
   }
 
   const TextModel model = open_text_model(args.model.model);

@@ -187,7 +187,7 @@ class RunProgress : public RunObserver {
   json["tokens"] = result.tokens;
   json["device_bytes_peak"] = trainer.device_bytes_peak();
   json["host_bytes_peak"] = trainer.host_bytes_peak();
-  json["disk_bytes_peak"] = 0;
+  json["disk_bytes_peak"] = trainer.plan().need(Tier::kDisk);
   json["seconds"] = result.seconds;
   json["output"] = args.run.output.string();
   if (observer.held_out_nats()) {

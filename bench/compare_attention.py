@@ -5,7 +5,7 @@ A reading is NAME=OPTIONS, what `longtune eval perplexity` takes besides model, 
 adapter, a kind of attention, settings of it. Each is compared with the first one token by token, so
 that the text's own variance falls out: a row per reading and bucket of positions with the mean
 difference and its standard error, from means of 64 neighbouring tokens, as those are not
-independent. Readings whose losses are in --work already are not made again.
+independent. A reading whose losses are in --work already, made by the same command, is not made again.
 
     compare_attention.py --longtune build/release/longtune --model M --held-out novel.txt \\
         --context 8192 --tokens 65536 --work out \\
@@ -32,11 +32,13 @@ def read_losses(path: pathlib.Path) -> list[tuple[int, float]]:
 
 
 def evaluate(arguments, name: str, options: list[str]) -> list[tuple[int, float]]:
-    path = arguments.work / f"{name}.tsv"
-    if not path.exists():
-        programs.longtune(
-            arguments.longtune, "eval", "perplexity", "--model", arguments.model, "--data", arguments.held_out,
-            "--context", arguments.context, "--tokens", arguments.tokens, "--losses", path, *options)
+    path, made_by = arguments.work / f"{name}.tsv", arguments.work / f"{name}.command"
+    command = [str(word) for word in (
+        "eval", "perplexity", "--model", arguments.model, "--data", arguments.held_out, "--context",
+        arguments.context, "--tokens", arguments.tokens, *options)]
+    if not path.exists() or not made_by.exists() or made_by.read_text() != shlex.join(command):
+        programs.longtune(arguments.longtune, *command, "--losses", path)
+        made_by.write_text(shlex.join(command))
     return read_losses(path)
 
 

@@ -448,6 +448,12 @@ class Training(CommandLine):
         self.succeed(*self.train_arguments(output, "--json", out, *more, data=data))
         return json.loads(out.read_text())
 
+    def test_training_over_tiers_says_what_is_on_disk(self):
+        result = self.train("tiers", "--attention", "hga", "--segment", 64, "--context", 256, "--kv-host", 0,
+                            "--spill-dir", self.root)
+        self.assertGreater(result["disk_bytes_peak"], 0)
+        self.assertEqual(result["disk_bytes_peak"], result["disk_bytes"])
+
     def test_what_a_run_leaves(self):
         result = self.train("run", "--eval-data", self.text, "--save-every", 2, "--device-memory", "64MiB")
         output = self.root / "run"

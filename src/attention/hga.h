@@ -54,8 +54,8 @@ class Hga {
   std::int64_t chunk_capacity_;
   std::int64_t lists_;
   TensorView turns_;   ///< (2, 64, D / 2) f32
-  TensorView chunks_;  ///< (L, Hkv, C, D) summaries, in the dtype of the pages
-  TensorView groups_;  ///< (L, Hkv, C * 64 / group, D)
+  TensorView chunks_;  ///< (L, Hkv, C, S) summaries of summary_width S, in the dtype of the pages
+  TensorView groups_;  ///< (L, Hkv, C * 64 / group, S)
   HostMemory group_memory_;
   std::byte* open_;                     ///< (L) HgaOpenList
   std::byte* selections_;               ///< of all layers, or one

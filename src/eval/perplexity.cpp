@@ -82,7 +82,9 @@ PerplexityResult perplexity(Session& session,
       if (targets[i] != ops::kNoTarget) {
         sums.nats[i + 1] += nats[i];
         ++sums.tokens[i + 1];
-        losses.push_back({.token = start + i + 1, .position = i + 1, .nats = nats[i]});
+        if (options.keep_losses) {
+          losses.push_back({.token = start + i + 1, .position = i + 1, .nats = nats[i]});
+        }
       }
     }
     scored_end = end;

@@ -11,6 +11,7 @@ namespace longtune {
 struct PerplexityOptions {
   std::int64_t context = 2048;  ///< tokens of a window
   std::int64_t stride = 0;      ///< tokens between window starts; 0: the context
+  bool keep_losses = false;     ///< of every token, in PerplexityResult::losses
   std::vector<std::int64_t> buckets{0, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
 };
 
@@ -36,7 +37,7 @@ struct PerplexityResult {
   double nats = 0;          ///< mean
   double perplexity = 0;    ///< exp(nats)
   std::vector<Bucket> buckets;
-  std::vector<TokenLoss> losses;  ///< of every token scored, in order
+  std::vector<TokenLoss> losses;  ///< of every token scored, in order, where they are kept
 };
 
 /// Windows of `context` tokens start every `stride` tokens; a window scores those of its tokens,

@@ -39,9 +39,9 @@ double seconds_of(SpillFile& file,
 DiskSpeed measure_disk(const std::filesystem::path& directory,
                        std::int64_t record_bytes,
                        std::int64_t bytes) {
-  const std::int64_t count = std::max<std::int64_t>(1, bytes / record_bytes);
   std::vector<AlignedBuffer> buffers;  // before the file: they outlive what is in flight
   SpillFile file(directory, record_bytes);
+  const std::int64_t count = std::max<std::int64_t>(1, bytes / record_bytes);
   for (std::size_t i = 0; i < kAtOnce; ++i) {
     buffers.emplace_back(file.buffer_bytes());
   }

@@ -20,7 +20,11 @@ TEST(DiskSpeed, IsMeasuredAndLeavesNothingBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
-TEST(DiskSpeed, NamesADirectoryThatTakesNoFile) {
+TEST(DiskSpeed, NamesADirectoryThatTakesNoFileAndRecordsOfNothing) {
+  const TemporaryDirectory scratch;
+  expect_error([&] { (void)measure_disk(scratch.path(), 0, 4096); },
+               ErrorCode::kInvalidArgument,
+               "records of 0");
   expect_error([] { (void)measure_disk("/proc/none", 4096, 4096); }, ErrorCode::kIo, "/proc/none");
 }
 

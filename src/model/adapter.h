@@ -8,8 +8,8 @@
 
 #include "device/arena.h"
 #include "device/host_memory.h"
-#include "ops/optimizer.h"
 #include "model/config.h"
+#include "ops/optimizer.h"
 
 namespace longtune {
 

@@ -207,7 +207,7 @@ void Decoder::forward(std::span<const std::int32_t> tokens,
   if (kv_ && options_.kv_keep == KvKeep::kOneLayer && first_position > 0) {
     fail(ErrorCode::kInternal, "decoder", "keys and values of earlier cells are not kept");
   }
-  cell_ = {};  // until its tokens have proved to be in the vocabulary
+  has_run_ = false;
   const Cell cell{.tokens = T,
                   .first_position = first_position,
                   .cos = cos_.rows(0, T),
@@ -232,6 +232,7 @@ void Decoder::forward(std::span<const std::int32_t> tokens,
       copy_to_host(host_input(layer), x, x.bytes());
     }
   }
+  has_run_ = true;
 }
 
 std::optional<TieredKvStore::Traffic> Decoder::traffic() const {
@@ -239,7 +240,7 @@ std::optional<TieredKvStore::Traffic> Decoder::traffic() const {
 }
 
 void Decoder::require_cell() const {
-  if (cell_.tokens == 0) {
+  if (!has_run_) {
     fail(ErrorCode::kInternal, "decoder", "no cell has run forward");
   }
 }
@@ -319,6 +320,7 @@ std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> t
     layer_backward(
         at, x, dx, kept, gradients, layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
   }
+  has_run_ = false;
   return result;
 }
 

@@ -60,7 +60,7 @@ class Decoder {
   [[nodiscard]] std::vector<float> losses(std::span<const std::int32_t> targets);
 
   /// The same, and back-propagates grad_scale times their sum through the cell, adding to the
-  /// adapter's gradients. Training only; once after each forward.
+  /// adapter's gradients. Training only; once after each forward, and the last that is asked of it.
   [[nodiscard]] std::vector<float> losses_and_gradients(std::span<const std::int32_t> targets,
                                                         float grad_scale);
 
@@ -122,7 +122,8 @@ class Decoder {
   std::optional<LayerActivations> activations_;
   std::optional<LayerGradients> gradients_;
 
-  Cell cell_;  ///< that ran forward last
+  Cell cell_;             ///< that ran forward last
+  bool has_run_ = false;  ///< to its end, and its layers' inputs are there still
   std::optional<std::uint64_t> dropout_key_;
 };
 

@@ -23,7 +23,8 @@ namespace {
 //
 // Groups would mix with the pages of other units in no fixed order; they have sums of their own, to
 // which units add in the order of the line, and which are added to those of the pages at the end.
-// With them a unit is several blocks of queries: groups are of one block each, pages shared.
+// With them a unit is one block of queries, or several up to kUnitRows, which share pages, where
+// threads would not wait for each other then.
 
 // Rows of a unit where no groups are listed: what is loaded of a page then serves the most.
 constexpr std::int64_t kUnitRows = 4 * kBlockRows;

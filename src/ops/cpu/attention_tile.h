@@ -68,7 +68,8 @@ struct FewRowsTile {
   TokenRun runs[8];          ///< at most kTileKeys tokens together
   std::int64_t run_count = 0;
   const std::byte* next_keys = nullptr;  ///< of the tile to come, to be fetched meanwhile; optional
-  const std::uint64_t* seen = nullptr;   ///< (16), as in ForwardTile
+  /// (16), as in ForwardTile, but that keys before the last one that is seen are read.
+  const std::uint64_t* seen = nullptr;
 };
 
 /// Rows that go through a tile together in the backward pass.
@@ -101,7 +102,7 @@ struct WeightTile {
   const float* keys = nullptr;  ///< (count, D)
   std::int64_t count = 0;
   std::int64_t D = 0;
-  const std::uint64_t* seen = nullptr;  ///< (16), as in ForwardTile
+  const std::uint64_t* seen = nullptr;  ///< (16), as in FewRowsTile
   float* sums = nullptr;                ///< (count, 16) a lane a row; added to
 };
 

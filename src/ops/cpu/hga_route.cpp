@@ -1,6 +1,7 @@
 #include "ops/hga_route.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <vector>
 
@@ -334,15 +335,25 @@ std::int64_t hga_route(const HgaRoute& args) {
   const ThreadScratch memory(BlockScores::floats(set, width, most_rows(blocks)));
   const std::vector<std::int32_t> full = continue_lists(args);
   std::int64_t products = 0;
+  std::exception_ptr failure;  // scratch memory grows inside, and no exception may leave the region
 #pragma omp parallel reduction(+ : products)
   {
-    Scratch scratch{.full_before = full};
+    Scratch scratch;
 #pragma omp for schedule(dynamic, 1)
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      BlockScores scores(set, blocks[i], args.q, width, tiles, memory.mine());
-      RouteBlock(args, set, blocks[i], scores, scratch).run();
-      products += scores.products();
+      try {
+        scratch.full_before = full;
+        BlockScores scores(set, blocks[i], args.q, width, tiles, memory.mine());
+        RouteBlock(args, set, blocks[i], scores, scratch).run();
+        products += scores.products();
+      } catch (...) {
+#pragma omp critical(hga_route_failure)
+        failure = std::current_exception();
+      }
     }
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
   }
   return products;
 }
