@@ -449,7 +449,7 @@ class Training(CommandLine):
         return json.loads(out.read_text())
 
     def test_training_over_tiers_says_what_is_on_disk(self):
-        result = self.train("tiers", "--attention", "hga", "--segment", 64, "--context", 256, "--kv-host", 0,
+        result = self.train("tiers", "--attention", "hga", "--kv-host", 0,
                             "--spill-dir", self.root)
         self.assertGreater(result["disk_bytes_peak"], 0)
         self.assertEqual(result["disk_bytes_peak"], result["disk_bytes"])
