@@ -13,7 +13,7 @@ namespace {
 void print_rows(const std::vector<OperationTotals>& rows,
                 const BenchTotals& totals,
                 double peak_flops) {
-  print_output("{:<24}{:>8}{:>10}{:>9}{:>11}{:>10}\n",
+  print_output("{:<24}{:>8}{:>10}{:>12}{:>11}{:>10}\n",
                "operation",
                "calls",
                "seconds",
@@ -24,7 +24,7 @@ void print_rows(const std::vector<OperationTotals>& rows,
   for (const OperationTotals& row : rows) {
     seconds += row.seconds;
     const double rate = row.flops / row.seconds;
-    print_output("{:<24}{:>8}{:>10.3f}{:>7.1f} %{:>11}{:>10}\n",
+    print_output("{:<24}{:>8}{:>10.3f}{:>10.1f} %{:>11}{:>10}\n",
                  row.name,
                  row.calls,
                  row.seconds,
@@ -33,7 +33,7 @@ void print_rows(const std::vector<OperationTotals>& rows,
                  row.flops > 0 ? fmt::format("{:.1f} %", 100 * rate / peak_flops) : "-");
   }
   const double other = totals.seconds - seconds;
-  print_output("{:<24}{:>8}{:>10.3f}{:>7.1f} %\n",
+  print_output("{:<24}{:>8}{:>10.3f}{:>10.1f} %\n",
                "between operations",
                "",
                other,

@@ -63,6 +63,7 @@ Outcome run_bench_train(const std::vector<std::string>& arguments,
                     "Shows where the time of a training step on random tokens goes");
   add_shape_options(options, args.shape);
   add_shape_model_options(options, args.shape.model);
+  options.group("Steps");
   options.add({"steps", "N", "measured; the fastest counts"}, args.steps);
   options.add({"warm-up", "N", "steps before these"}, args.warm_up);
   add_common_options(options, args.common, json);

@@ -51,6 +51,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
                     "Says what a training run would need, without loading weights");
   add_shape_options(options, args.shape);
   add_shape_model_options(options, args.shape.model);
+  options.group("Step");
   options.add({"accumulate", "N", "samples an optimiser step"}, args.accumulate);
   add_data_options(options, args.data);
   add_common_options(options, args.common, json);

@@ -89,12 +89,7 @@ void add_options(OptionSet& options, TrainArgs& args, std::optional<std::filesys
 [[nodiscard]] TrainOptions resolve(const OptionSet& options,
                                    TrainArgs& args,
                                    std::int64_t samples) {
-  TrainOptions train = args.train;
-  const TrainOptions shape = shape_options(options, args.shape);
-  train.model = shape.model;
-  train.lora = shape.lora;
-  train.context = shape.context;
-  train.segment = shape.segment;
+  TrainOptions train = shape_options(options, args.shape, args.train);
   train.steps = steps_of_run(options, args, samples);
   train.warmup = args.warmup.steps_of(train.steps);
   check(train);

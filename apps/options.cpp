@@ -223,7 +223,7 @@ void add_shape_options(OptionSet& options, ShapeArgs& args) {
   options.add({"rslora", "", "scale by alpha / sqrt(rank)"}, args.lora.rslora);
 }
 
-TrainOptions shape_options(const OptionSet& options, ShapeArgs& args) {
+TrainOptions shape_options(const OptionSet& options, ShapeArgs& args, TrainOptions rest) {
   resolve_model(options, args.model);
   LoraConfig& lora = args.lora;
   parse_lora_targets(args.lora_targets, lora);
@@ -239,7 +239,7 @@ TrainOptions shape_options(const OptionSet& options, ShapeArgs& args) {
       lora.dropout = adapter.dropout;  // no part of the parameters: may be changed
     }
   }
-  TrainOptions result;
+  TrainOptions result = std::move(rest);
   result.model = args.model.options;
   result.context = args.context;
   result.segment = args.segment;

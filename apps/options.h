@@ -82,10 +82,12 @@ struct ShapeArgs {
 
 void add_shape_options(OptionSet& options, ShapeArgs& args);
 
-/// The part of the options that the shape decides. With an adapter to go on from, its LoRA
-/// configuration counts, and is written back to `args` for the resolved configuration; one that is
-/// asked for and differs is refused by name.
-[[nodiscard]] TrainOptions shape_options(const OptionSet& options, ShapeArgs& args);
+/// `rest` with the part of the options that the shape decides. With an adapter to go on from, its
+/// LoRA configuration counts, and is written back to `args` for the resolved configuration; one
+/// that is asked for and differs is refused by name.
+[[nodiscard]] TrainOptions shape_options(const OptionSet& options,
+                                         ShapeArgs& args,
+                                         TrainOptions rest = {});
 
 /// "q,k,v,o,gate,up,down" or "all" (names as in the checkpoint, "q_proj", are taken too). Throws
 /// Error kInvalidArgument for another word.

@@ -454,6 +454,13 @@ class Training(CommandLine):
         self.assertGreater(result["disk_bytes_peak"], 0)
         self.assertEqual(result["disk_bytes_peak"], result["disk_bytes"])
 
+    def test_offloading_takes_less_of_the_device_and_changes_nothing(self):
+        here, there = self.train("here"), self.train("there", "--offload", "both")
+        self.assertLess(there["device_bytes_peak"], here["device_bytes_peak"])
+        self.assertGreater(there["host_bytes_peak"], here["host_bytes_peak"])
+        for name in ("adapter_model.safetensors", "checkpoints/step-4/optimizer.safetensors"):
+            self.assertEqual((self.root / "there" / name).read_bytes(), (self.root / "here" / name).read_bytes(), name)
+
     def test_what_a_run_leaves(self):
         result = self.train("run", "--eval-data", self.text, "--save-every", 2, "--device-memory", "64MiB")
         output = self.root / "run"
