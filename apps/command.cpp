@@ -82,6 +82,17 @@ int report_error(ExitStatus status,
     }
     names.emplace_back(command.name);
   }
+  std::vector<std::string> of_family;
+  std::ranges::copy_if(names, std::back_inserter(of_family), [&](const std::string& name) {
+    return name.starts_with(arguments[0] + " ");
+  });
+  if (!of_family.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "usage",
+         "{} is followed by what it does: {}",
+         arguments[0],
+         fmt::format("{}", fmt::join(of_family, ", ")));
+  }
   const std::optional<std::string> nearest = nearest_name(two, names);
   fail(ErrorCode::kInvalidArgument,
        "usage",

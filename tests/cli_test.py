@@ -156,7 +156,8 @@ class Usage(CommandLine):
     def test_commands_and_options_are_checked(self):
         self.refuse(2, "a command is needed")
         self.refuse(2, "there is no command 'trian'; did you mean train?", "trian")
-        self.refuse(2, "there is no command 'eval'; did you mean eval perplexity?", "eval")
+        self.refuse(2, "eval is followed by what it does: eval perplexity", "eval")
+        self.refuse(2, "bench is followed by what it does: bench kernels, bench needle", "bench", "--help")
         self.refuse(2, "unknown option '--step'; did you mean --steps?", "train", "--step", 3)
         self.refuse(2, "--steps: 'many' is no whole number", "train", "--steps", "many")
         self.refuse(2, "--model PATH is needed", "train", "--steps", 3)
