@@ -450,6 +450,18 @@ TEST_F(Training, RefusesToResumeWithOtherOptionsOrData) {
   EXPECT_NE(message().find("made with other data"), std::string::npos) << message();
 }
 
+TEST_F(Training, ResumesFromBeforeThereWasAChoiceOfRopeScaling) {
+  (void)run("old", false, 2);
+  const fs::path state = scratch_.path() / "old" / "checkpoints" / "step-2" / "state.json";
+  auto json = nlohmann::json::parse(test::read_text(state));
+  ASSERT_EQ(json.at("options").erase("rope-scaling"), 1U);
+  std::ofstream(state) << json;
+  EXPECT_TRUE(run("old", true, 0).finished);
+  json.at("options").erase("seed");
+  std::ofstream(scratch_.path() / "old" / "checkpoints" / "step-6" / "state.json") << json;
+  EXPECT_THROW((void)run("old", true, 0), Error);
+}
+
 TEST_F(Training, RefusesToResumeOnAnotherBaseModel) {
   (void)run("first", false, 3);
   // The same shapes with one other value in the last tensor's last row.

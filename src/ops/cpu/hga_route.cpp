@@ -15,14 +15,13 @@ using Ids = std::vector<std::int32_t>;
 
 // Memory of one thread that grows to what is needed.
 struct Scratch {
-  std::vector<std::int32_t> full_before;  // (lists) of the open lists, before this call
-  std::vector<float> chunk_scores;        // (queries, chunks)
-  std::vector<float> group_scores;        // (queries, candidate chunks, groups of a chunk)
-  std::vector<Ids> own_chunks;            // a query's best chunks
-  Ids candidates;                         // chunks whose groups are scored, ascending
-  std::vector<SummaryRun> runs;           // their groups
-  std::vector<std::int32_t> place;        // of a chunk among the candidates
-  std::vector<std::int32_t> slots;        // of a scored group in the list, or -1
+  std::vector<float> chunk_scores;  // (queries, chunks)
+  std::vector<float> group_scores;  // (queries, candidate chunks, groups of a chunk)
+  std::vector<Ids> own_chunks;      // a query's best chunks
+  Ids candidates;                   // chunks whose groups are scored, ascending
+  std::vector<SummaryRun> runs;     // their groups
+  std::vector<std::int32_t> place;  // of a chunk among the candidates
+  std::vector<std::int32_t> slots;  // of a scored group in the list, or -1
   TopScores top;
   std::vector<float> eligible;  // scores of groups that may be taken
   Ids eligible_ids;             // which they are
@@ -36,11 +35,13 @@ class RouteBlock {
              const QuerySet& set,
              const QueryBlock& block,
              BlockScores& scores,
+             const std::vector<std::int32_t>& full_before,
              Scratch& scratch)
       : args_(args),
         set_(set),
         block_(block),
         scores_(scores),
+        full_before_(full_before),
         scratch_(scratch),
         list_(s_.per_query_head ? block.head : block.kv_head),
         begin_(set.selection.sinks_end(block.page)),
@@ -70,7 +71,7 @@ class RouteBlock {
     groups_ = args_.groups + list_index() * s_.capacity();
     if (s_.routing == HgaRouting::kCausal && block_.position(0) % s_.block_queries != 0) {
       count_ = args_.counts[list_index()];
-      full_ = scratch_.full_before[static_cast<std::size_t>(list_)] != 0;
+      full_ = full_before_[static_cast<std::size_t>(list_)] != 0;
     }
   }
 
@@ -290,6 +291,7 @@ class RouteBlock {
   const QuerySet& set_;
   const QueryBlock& block_;
   BlockScores& scores_;
+  const std::vector<std::int32_t>& full_before_;  // (lists) of the open lists, before this call
   Scratch& scratch_;
   std::int64_t list_;
   std::int64_t begin_;   ///< first chunk that may be routed to
@@ -342,9 +344,8 @@ std::int64_t hga_route(const HgaRoute& args) {
 #pragma omp for schedule(dynamic, 1)
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       try {
-        scratch.full_before = full;
         BlockScores scores(set, blocks[i], args.q, width, tiles, memory.mine());
-        RouteBlock(args, set, blocks[i], scores, scratch).run();
+        RouteBlock(args, set, blocks[i], scores, full, scratch).run();
         products += scores.products();
       } catch (...) {
 #pragma omp critical(hga_route_failure)
