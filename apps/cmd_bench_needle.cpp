@@ -100,16 +100,18 @@ struct Summaries {
 
   Summaries(Haystack& hay, const NeedleArgs& args, ops::HgaSummary summary)
       : width(ops::summary_width(summary, args.head_dim)) {
-    const std::int64_t count = args.context / ops::kPageTokens;
-    const std::int64_t per_chunk = ops::kPageTokens / args.hga.group_tokens;
+    const std::int64_t chunk = args.hga.chunk_tokens;
+    const std::int64_t count = args.context / chunk;
+    const std::int64_t per_chunk = args.hga.chunk_groups();
     chunks.resize(kHeads * count * width);
     groups.resize(per_chunk * chunks.size());
-    std::vector<float> turns = ops::hga_turns(hay.frequencies(), summary);
+    std::vector<float> turns = ops::hga_turns(hay.frequencies(), summary, chunk);
     ops::hga_summaries({.summary = summary,
                         .chunks = Haystack::view(chunks, {kHeads, count, width}),
                         .groups = Haystack::view(groups, {kHeads, count * per_chunk, width}),
                         .kv = hay.pages(),
-                        .turns = Haystack::view(turns, {2, ops::kPageTokens, args.head_dim / 2}),
+                        .turns = Haystack::view(turns, {2, chunk, args.head_dim / 2}),
+                        .chunk_tokens = chunk,
                         .group_tokens = args.hga.group_tokens,
                         .end_chunk = count});
   }
@@ -121,8 +123,8 @@ struct Needles {
   std::vector<float> queries;  // (kHeads, D)
 
   Needles(const Haystack& hay, const NeedleArgs& args, double match, std::uint64_t seed) {
-    const std::int64_t begin = args.hga.first_pages * ops::kPageTokens;
-    const std::int64_t end = args.context - args.hga.last_pages * ops::kPageTokens;
+    const std::int64_t begin = args.hga.first_chunks * args.hga.chunk_tokens;
+    const std::int64_t end = args.context - args.hga.last_chunks * args.hga.chunk_tokens;
     for (std::int64_t head = 0; head < kHeads; ++head) {
       const std::int64_t token =
           begin + random_below(seed, head, static_cast<std::uint32_t>(end - begin));
@@ -154,8 +156,8 @@ std::int64_t found(const Needles& needles, const Summaries& summaries, const Nee
   std::vector<float> queries = needles.queries;
   std::vector<float> chunks = summaries.chunks;
   std::vector<float> of_groups = summaries.groups;
-  const std::int64_t count = args.context / ops::kPageTokens;
-  const std::int64_t per_chunk = ops::kPageTokens / args.hga.group_tokens;
+  const std::int64_t count = args.context / args.hga.chunk_tokens;
+  const std::int64_t per_chunk = args.hga.chunk_groups();
   ops::hga_route(
       {.groups = groups.data(),
        .counts = counts.data(),
@@ -193,16 +195,18 @@ Found seek(const NeedleArgs& args) {
 }
 
 void check(const NeedleArgs& args) {
-  const auto require = [](bool holds, const char* option, std::int64_t value, const char* rule) {
-    if (!holds) {
-      fail(ErrorCode::kInvalidArgument, "bench", "{} {} {}", option, value, rule);
-    }
-  };
-  require(args.context % ops::kPageTokens == 0 && args.context >= 16 * ops::kPageTokens &&
-              args.context <= 131072,
+  const auto require =
+      [](bool holds, const char* option, std::int64_t value, const std::string& rule) {
+        if (!holds) {
+          fail(ErrorCode::kInvalidArgument, "bench", "{} {} {}", option, value, rule);
+        }
+      };
+  longtune::check(AttentionOptions{.kind = AttentionKind::kHga, .hga = args.hga});
+  const std::int64_t chunk = args.hga.chunk_tokens;
+  require(args.context % chunk == 0 && args.context >= 16 * chunk && args.context <= 131072,
           "--context",
           args.context,
-          "is not a multiple of 64 from 1024 to 131072");
+          fmt::format("is not a multiple of --hga.chunk {} from {} to 131072", chunk, 16 * chunk));
   require(args.head_dim % 8 == 0 && args.head_dim >= 8 && args.head_dim <= 256,
           "--head-dim",
           args.head_dim,
@@ -211,7 +215,6 @@ void check(const NeedleArgs& args) {
           "--needles",
           args.needles,
           "is not a positive multiple of 16");
-  longtune::check(AttentionOptions{.kind = AttentionKind::kHga, .hga = args.hga});
 }
 
 }  // namespace
@@ -227,6 +230,7 @@ Outcome run_bench_needle(const std::vector<std::string>& arguments,
   options.add({"head-dim", "N", "of a key"}, args.head_dim);
   options.add({"needles", "N", "sought in all"}, args.needles);
   options.group("Attention");
+  options.add({"hga.chunk", "N", "tokens of a chunk: 64, 128"}, args.hga.chunk_tokens);
   options.add({"hga.topk-chunks", "N", "chunks whose groups are candidates"}, args.hga.topk_chunks);
   options.add({"hga.topk-groups", "N", "groups that a token sees"}, args.hga.topk_groups);
   options.add({"hga.group", "N", "tokens of a group: 8, 16, 32, 64"}, args.hga.group_tokens);

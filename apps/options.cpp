@@ -37,9 +37,9 @@ void add_attention_options(OptionSet& options, ModelArgs& args) {
   options.add_choice({"hga.preset", "NAME", "settings to begin with: default, paper"},
                      args.paper_preset,
                      {{"default", false}, {"paper", true}});
-  options.add({"hga.keep-first", "N", "chunks of 64 tokens at the beginning, seen by all"},
-              hga.first_pages);
-  options.add({"hga.keep-last", "N", "chunks before the token's own, likewise"}, hga.last_pages);
+  options.add({"hga.chunk", "N", "tokens of a chunk: 64, 128"}, hga.chunk_tokens);
+  options.add({"hga.keep-first", "N", "chunks at the beginning, seen by all"}, hga.first_chunks);
+  options.add({"hga.keep-last", "N", "chunks before the token's own, likewise"}, hga.last_chunks);
   options.add({"hga.topk-chunks", "N", "chunks whose groups are candidates"}, hga.topk_chunks);
   options.add({"hga.topk-groups", "N", "groups that a token sees"}, hga.topk_groups);
   options.add({"hga.group", "N", "tokens of a group: 8, 16, 32, 64"}, hga.group_tokens);
@@ -134,8 +134,9 @@ void resolve_model(const OptionSet& options, ModelArgs& args) {
       }
     };
     take("group", hga.group_tokens, paper.group_tokens);
-    take("keep-first", hga.first_pages, paper.first_pages);
-    take("keep-last", hga.last_pages, paper.last_pages);
+    take("chunk", hga.chunk_tokens, paper.chunk_tokens);
+    take("keep-first", hga.first_chunks, paper.first_chunks);
+    take("keep-last", hga.last_chunks, paper.last_chunks);
     take("topk-chunks", hga.topk_chunks, paper.topk_chunks);
     take("topk-groups", hga.topk_groups, paper.topk_groups);
     take("routing", hga.routing, paper.routing);
@@ -144,7 +145,7 @@ void resolve_model(const OptionSet& options, ModelArgs& args) {
   }
   if (hga.routing == ops::HgaRouting::kBlock &&
       options.origin("hga.route-block") == Origin::kDefault) {
-    hga.block_queries = ops::kPageTokens;  // the only one that it takes
+    hga.block_queries = hga.chunk_tokens;  // the only one that it takes
   }
   check(attention);
   args.options.kv_tiers = kv_tiers_of(args);
@@ -213,8 +214,11 @@ void add_shape_options(OptionSet& options, ShapeArgs& args) {
                       {"both", {.inputs = true, .moments = true}}});
   options.group("Sequence");
   options.add({"context", "N", "most tokens of a sample"}, args.context);
-  options.add({"segment", "N", "tokens worked on at once, a multiple of 64; 0: the whole sample"},
-              args.segment);
+  options.add(
+      {"segment",
+       "N",
+       "tokens worked on at once, a multiple of 64 and of --hga.chunk; 0: the whole sample"},
+      args.segment);
   options.group("LoRA");
   options.add({"lora-rank", "N", "rank"}, args.lora.rank);
   options.add({"lora-alpha", "X", "alpha; the update is scaled by alpha / rank"}, args.lora.alpha);

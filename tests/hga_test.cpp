@@ -17,8 +17,8 @@ constexpr std::int64_t kContext = 520;  // eight chunks and a part
 
 AttentionOptions narrow_hga() {
   AttentionOptions options{.kind = AttentionKind::kHga};
-  options.hga.first_pages = 1;
-  options.hga.last_pages = 1;
+  options.hga.first_chunks = 1;
+  options.hga.last_chunks = 1;
   options.hga.topk_chunks = 3;
   options.hga.topk_groups = 4;
   options.hga.union_cap = 12;
@@ -35,8 +35,8 @@ AttentionOptions block_hga() {
 // So few pages a block that a bank of that size has to be filled again and again for a cell.
 AttentionOptions bank_filling_hga() {
   AttentionOptions options = narrow_hga();
-  options.hga.first_pages = 0;
-  options.hga.last_pages = 0;
+  options.hga.first_chunks = 0;
+  options.hga.last_chunks = 0;
   options.hga.topk_groups = 2;
   options.hga.union_cap = 2;
   return options;
@@ -45,7 +45,17 @@ AttentionOptions bank_filling_hga() {
 // Sees everything, as dense attention does, through its window.
 AttentionOptions wide_hga() {
   AttentionOptions options = narrow_hga();
-  options.hga.last_pages = 1000;
+  options.hga.last_chunks = 1000;
+  return options;
+}
+
+// In chunks of two pages: cells of most sizes begin inside one and close it.
+AttentionOptions in_chunks_of_128(AttentionOptions options) {
+  options.hga.chunk_tokens = 128;
+  options.hga.first_chunks = std::min<std::int64_t>(options.hga.first_chunks, 0);
+  if (options.hga.routing == ops::HgaRouting::kBlock) {
+    options.hga.block_queries = 128;
+  }
   return options;
 }
 
@@ -56,7 +66,8 @@ std::vector<KvTiers> tiers_of(const ModelConfig& config,
                               const std::filesystem::path& directory) {
   const std::int64_t page = ops::kv_page_bytes(config.Hkv, config.D, kv);
   const ops::HgaSettings& hga = attention.hga;
-  const std::int64_t block = hga.first_pages + hga.last_pages + config.Hkv * hga.capacity();
+  const std::int64_t block = (hga.first_chunks + hga.last_chunks + 1) * hga.chunk_pages() - 1 +
+                             config.Hkv * hga.capacity();
   const auto bank = [&](std::int64_t spilled) { return std::min(spilled, block) * page; };
   const std::int64_t pages = kContext / ops::kPageTokens + 1;
   return {
@@ -97,6 +108,10 @@ class HgaReading : public testing::Test {
 TEST_F(HgaReading, WithAWindowOverEverythingIsDense) {
   EXPECT_EQ(nats(wide_hga(), 512, tokens_), nats({}, 512, tokens_));
   EXPECT_NE(nats(narrow_hga(), 512, tokens_), nats({}, 512, tokens_));
+  EXPECT_EQ(nats(in_chunks_of_128(wide_hga()), 512, tokens_), nats({}, 512, tokens_));
+  const std::vector<float> narrow = nats(in_chunks_of_128(narrow_hga()), 512, tokens_);
+  EXPECT_NE(narrow, nats({}, 512, tokens_));
+  EXPECT_NE(narrow, nats(narrow_hga(), 512, tokens_));
 }
 
 // Stretched until no pair turns by a rounding of a summary, both sorts of summaries are the same
@@ -110,9 +125,11 @@ TEST_F(HgaReading, SummariesKnowTheRopeScaling) {
 }
 
 TEST_F(HgaReading, InBlocksOfAnySizeGivesTheSameBits) {
-  const std::vector<float> whole = nats(narrow_hga(), kContext, tokens_);
-  for (const std::int64_t block : {1, 50, 64, 512}) {
-    EXPECT_EQ(nats(narrow_hga(), block, tokens_), whole) << block;
+  for (const AttentionOptions& attention : {narrow_hga(), in_chunks_of_128(narrow_hga())}) {
+    const std::vector<float> whole = nats(attention, kContext, tokens_);
+    for (const std::int64_t block : {1, 50, 64, 512}) {
+      EXPECT_EQ(nats(attention, block, tokens_), whole) << block;
+    }
   }
 }
 
@@ -129,16 +146,20 @@ TEST_F(HgaReading, NeverLooksAheadUnlessItRoutesByBlocks) {
   };
   EXPECT_EQ(before(narrow_hga(), changed), before(narrow_hga(), tokens_));
   EXPECT_NE(before(block_hga(), changed), before(block_hga(), tokens_));
+  const AttentionOptions wide = in_chunks_of_128(narrow_hga());
+  EXPECT_EQ(before(wide, changed), before(wide, tokens_));
 }
 
 TEST_F(HgaReading, TiersChangeNoBit) {
   const TemporaryDirectory scratch;
-  const AttentionOptions attention = bank_filling_hga();
-  const std::vector<float> expected = nats(attention, 128, tokens_);
-  for (const KvTiers& tiers :
-       tiers_of(source_->config(), DType::kBf16, attention, scratch.path())) {
-    EXPECT_EQ(nats(attention, 128, tokens_, tiers), expected);
-    EXPECT_EQ(nats(attention, 50, tokens_, tiers), expected);
+  for (const AttentionOptions& attention :
+       {bank_filling_hga(), in_chunks_of_128(bank_filling_hga())}) {
+    const std::vector<float> expected = nats(attention, 128, tokens_);
+    for (const KvTiers& tiers :
+         tiers_of(source_->config(), DType::kBf16, attention, scratch.path())) {
+      EXPECT_EQ(nats(attention, 128, tokens_, tiers), expected);
+      EXPECT_EQ(nats(attention, 50, tokens_, tiers), expected);
+    }
   }
   EXPECT_EQ(nats({}, 128, tokens_, KvTiers{}), nats({}, 128, tokens_));
   EXPECT_EQ(nats({}, 128, tokens_, KvTiers{.host_bytes = 0, .spill_dir = scratch.path()}),
@@ -227,6 +248,34 @@ TEST_F(HgaTraining, TiersChangeNoBit) {
   const double dense = second_loss();
   options_.model.kv_tiers = KvTiers{.host_bytes = 0, .spill_dir = scratch_.path()};
   EXPECT_EQ(second_loss(), dense);
+}
+
+TEST_F(HgaTraining, InChunksOf128KeepsItsBits) {
+  options_.model.attention = in_chunks_of_128(bank_filling_hga());
+  options_.segment = 128;
+  use_threads(1);
+  const double expected = second_loss();
+  use_threads(available_cores());
+  options_.keep_attention = true;
+  EXPECT_EQ(second_loss(), expected);
+  for (const KvTiers& tiers :
+       tiers_of(source_->config(), DType::kF32, options_.model.attention, scratch_.path())) {
+    options_.model.kv_tiers = tiers;
+    EXPECT_EQ(second_loss(), expected);
+  }
+  options_.model.kv_tiers = {};
+  options_.model.attention = in_chunks_of_128(wide_hga());
+  const double wide = second_loss();
+  options_.model.attention = {};
+  EXPECT_NEAR(second_loss(), wide, 1e-6);
+}
+
+TEST_F(HgaTraining, ASegmentThatCutsAChunkIsRefused) {
+  options_.model.attention = in_chunks_of_128(narrow_hga());
+  options_.segment = 192;
+  expect_error([&] { (void)second_loss(); },
+               ErrorCode::kInvalidArgument,
+               "--segment 192 is not a multiple of --hga.chunk 128: give 256");
 }
 
 TEST_F(HgaTraining, LowersTheLoss) {

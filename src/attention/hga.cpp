@@ -32,18 +32,17 @@ std::int64_t open_size(std::int64_t lists, std::int64_t capacity) {
 Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena, Plan& plan)
     : shape_(shape),
       options_(options),
-      chunk_capacity_(std::max<std::int64_t>(1, shape.context / ops::kPageTokens)),
+      chunk_capacity_(std::max<std::int64_t>(1, shape.context / options.hga.chunk_tokens)),
       lists_(options.hga.per_query_head ? shape.Hq : shape.Hkv),
       closed_(static_cast<std::size_t>(shape.L)),
       chosen_(static_cast<std::size_t>(shape.L)) {
   const ops::HgaSettings& hga = options.hga;
-  const std::int64_t per_chunk = ops::kPageTokens / hga.group_tokens;
-  turns_ = arena.take(kSummaries, DType::kF32, {2, ops::kPageTokens, shape.D / 2});
+  turns_ = arena.take(kSummaries, DType::kF32, {2, hga.chunk_tokens, shape.D / 2});
   const std::int64_t S = ops::summary_width(options.summary, shape.D);
   chunks_ = arena.take(kSummaries, shape.kv, {shape.L * shape.Hkv, chunk_capacity_, S});
   groups_ = chunks_;
   groups_.data = nullptr;
-  groups_.shape[1] = chunk_capacity_ * per_chunk;
+  groups_.shape[1] = chunk_capacity_ * hga.chunk_groups();
   group_memory_ = HostMemory("group summaries", groups_.bytes(), arena, plan);
   groups_.data = group_memory_.data();
   open_ = arena.take_bytes(kSelections, shape.L * open_size(lists_, hga.capacity()) * 4);
@@ -54,7 +53,8 @@ Hga::Hga(const Shape& shape, const AttentionOptions& options, Arena& arena, Plan
 }
 
 void Hga::load(std::span<const float> frequencies) {
-  const std::vector<float> turns = ops::hga_turns(frequencies, options_.summary);
+  const std::vector<float> turns =
+      ops::hga_turns(frequencies, options_.summary, options_.hga.chunk_tokens);
   copy_to_device(turns_, turns.data(), turns_.bytes());
 }
 
@@ -84,18 +84,32 @@ void Hga::close_chunks(std::int64_t layer, const ops::KvPages& kv, std::int64_t 
   if (first_position == 0) {
     closed = 0;
   }
-  const std::int64_t end = kv.tokens / ops::kPageTokens;
+  const std::int64_t end = kv.tokens / options_.hga.chunk_tokens;
   if (end > closed) {
     ops::hga_summaries({.summary = options_.summary,
                         .chunks = chunks_.rows(layer * shape_.Hkv, shape_.Hkv),
                         .groups = groups_.rows(layer * shape_.Hkv, shape_.Hkv),
                         .kv = kv,
                         .turns = turns_,
+                        .chunk_tokens = options_.hga.chunk_tokens,
                         .group_tokens = options_.hga.group_tokens,
                         .first_chunk = closed,
                         .end_chunk = end});
     closed = end;
   }
+}
+
+std::vector<std::int32_t> Hga::pages_to_close(std::int64_t first_position, std::int64_t T) const {
+  const std::int64_t chunk = options_.hga.chunk_tokens;
+  const std::int64_t begin = first_position - first_position % chunk;
+  std::vector<std::int32_t> pages;
+  if (begin + chunk <= first_position + T) {
+    for (std::int64_t page = begin / ops::kPageTokens; page < first_position / ops::kPageTokens;
+         ++page) {
+      pages.push_back(static_cast<std::int32_t>(page));
+    }
+  }
+  return pages;
 }
 
 ops::Selection Hga::choose(std::int64_t layer,

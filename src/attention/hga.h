@@ -35,8 +35,14 @@ class Hga {
   /// The model's angular frequencies (D / 2), after any RoPE scaling. Before the first cell.
   void load(std::span<const float> frequencies);
 
-  /// What the queries (T, Hq, D) of a cell see in a layer whose pages hold the cell's keys already.
-  /// Layer by layer, and cell by cell from position 0 on, which begins a new sequence.
+  /// Pages from before a cell of T tokens that `choose` has to read: of the chunk that the cell
+  /// begins inside and closes.
+  [[nodiscard]] std::vector<std::int32_t> pages_to_close(std::int64_t first_position,
+                                                         std::int64_t T) const;
+
+  /// What the queries (T, Hq, D) of a cell see in a layer whose pages hold the cell's keys already,
+  /// those of pages_to_close among them. Layer by layer, and cell by cell from position 0 on, which
+  /// begins a new sequence.
   [[nodiscard]] ops::Selection choose(std::int64_t layer,
                                       const ConstTensorView& q,
                                       const ops::KvPages& kv,
@@ -53,9 +59,9 @@ class Hga {
   AttentionOptions options_;
   std::int64_t chunk_capacity_;
   std::int64_t lists_;
-  TensorView turns_;   ///< (2, 64, D / 2) f32
+  TensorView turns_;   ///< (2, chunk, D / 2) f32
   TensorView chunks_;  ///< (L, Hkv, C, S) summaries of summary_width S, in the dtype of the pages
-  TensorView groups_;  ///< (L, Hkv, C * 64 / group, S)
+  TensorView groups_;  ///< (L, Hkv, C * chunk / group, S)
   HostMemory group_memory_;
   std::byte* open_;                     ///< (L) HgaOpenList
   std::byte* selections_;               ///< of all layers, or one

@@ -118,6 +118,17 @@ TEST(Hga, CellsOfAnySizeChooseTheSame) {
   EXPECT_EQ(first, 900);
 }
 
+TEST(Hga, AsksForTheEarlierPageOfAChunkThatACellCloses) {
+  AttentionOptions options = narrow();
+  options.hga.chunk_tokens = 128;
+  HgaMemory hga(shape(900, 130, false), options);
+  const std::vector<std::int32_t> none;
+  EXPECT_EQ((*hga).pages_to_close(0, 130), none);
+  EXPECT_EQ((*hga).pages_to_close(200, 55), none);  // not closed yet
+  EXPECT_EQ((*hga).pages_to_close(200, 56), (std::vector<std::int32_t>{2}));
+  EXPECT_EQ((*hga).pages_to_close(140, 116), none);  // the page is live
+}
+
 TEST(Hga, ANewSequenceForgetsTheLast) {
   const Sequence first(700, 3);
   const Sequence second(700, 9);

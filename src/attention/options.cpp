@@ -64,8 +64,12 @@ void check(const AttentionOptions& options) {
     return;
   }
   const ops::HgaSettings& hga = options.hga;
-  require_range("keep-first", hga.first_pages, 0, kMost);
-  require_range("keep-last", hga.last_pages, 0, ops::Selection::kAllPages);
+  require(hga.chunk_tokens == ops::kPageTokens || hga.chunk_tokens == 2 * ops::kPageTokens,
+          "chunk",
+          hga.chunk_tokens,
+          "is neither 64 nor 128");
+  require_range("keep-first", hga.first_chunks, 0, kMost);
+  require_range("keep-last", hga.last_chunks, 0, ops::Selection::kAllPages);
   require_range("topk-chunks", hga.topk_chunks, 1, kMost);
   require_range("topk-groups", hga.topk_groups, 1, kMost);
   require(hga.group_tokens >= 8 && hga.group_tokens <= ops::kPageTokens &&
@@ -73,17 +77,17 @@ void check(const AttentionOptions& options) {
           "group",
           hga.group_tokens,
           "is not 8, 16, 32 or 64");
-  require(hga.block_queries >= 1 && ops::kPageTokens % hga.block_queries == 0,
+  require(hga.block_queries >= 1 && hga.chunk_tokens % hga.block_queries == 0,
           "route-block",
           hga.block_queries,
-          "does not divide the chunk of 64");
+          fmt::format("does not divide the chunk of {}", hga.chunk_tokens));
   if (hga.routing == ops::HgaRouting::kCausal) {
     require_range("union-cap", hga.union_cap, hga.topk_groups, kMost);
   } else {
-    require(hga.block_queries == ops::kPageTokens,
+    require(hga.block_queries == hga.chunk_tokens,
             "route-block",
             hga.block_queries,
-            "is not 64, as --hga.routing block needs");
+            fmt::format("is not the chunk of {}, as --hga.routing block needs", hga.chunk_tokens));
   }
 }
 

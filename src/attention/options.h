@@ -27,6 +27,11 @@ struct AttentionOptions {
 
   /// Whether the keys and values of all tokens are attended.
   [[nodiscard]] bool is_dense() const { return kind == AttentionKind::kDense; }
+
+  /// Tokens of which segments of a sequence in training hold a multiple: a page, or a chunk.
+  [[nodiscard]] std::int64_t segment_unit() const {
+    return is_dense() ? ops::kPageTokens : hga.chunk_tokens;
+  }
 };
 
 /// What the paper uses: 8 chunks and 32 groups, chosen by a block of 64 queries for every query

@@ -33,9 +33,10 @@ TEST(AttentionOptions, NameWhatIsWrong) {
           "--hga.route-block 48 does not divide the chunk of 64");
   refused([](auto& s) { s.union_cap = 31; }, "--hga.union-cap 31 is not in 32 .. 4096");
   refused([](auto& s) { s.topk_chunks = 0; }, "--hga.topk-chunks 0 is not in 1 .. 4096");
-  refused([](auto& s) { s.first_pages = -1; }, "--hga.keep-first -1 is not in 0 .. 4096");
+  refused([](auto& s) { s.first_chunks = -1; }, "--hga.keep-first -1 is not in 0 .. 4096");
   refused([](auto& s) { s.routing = ops::HgaRouting::kBlock; },
-          "--hga.route-block 16 is not 64, as --hga.routing block needs");
+          "--hga.route-block 16 is not the chunk of 64, as --hga.routing block needs");
+  refused([](auto& s) { s.chunk_tokens = 96; }, "--hga.chunk 96 is neither 64 nor 128");
 }
 
 }  // namespace

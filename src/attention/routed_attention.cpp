@@ -17,8 +17,9 @@ std::int64_t pages_of_a_block(const RoutedAttention::Shape& shape,
   }
   const ops::HgaSettings& hga = options.hga;
   const std::int64_t lists = hga.per_query_head ? shape.Hq : shape.Hkv;
-  const std::int64_t kept = std::min(pages, hga.first_pages) + std::min(pages, hga.last_pages);
-  return std::min(pages, kept + lists * hga.capacity());
+  const std::int64_t kept = std::min(pages, hga.first_chunks) + std::min(pages, hga.last_chunks);
+  const std::int64_t own = hga.chunk_pages() - 1;  // of its chunk, where a cell begins inside that
+  return std::min(pages, kept * hga.chunk_pages() + own + lists * hga.capacity());
 }
 
 // With a bank that is large enough, chosen where none is given.
@@ -217,10 +218,16 @@ void RoutedAttention::run_forward(std::int64_t layer,
   }
 }
 
+ops::Selection RoutedAttention::choose(std::int64_t layer, const ConstTensorView& q) {
+  const TieredKvStore::Pin pin =
+      store_.pin(layer, hga_->pages_to_close(first_position_, T_), first_position_, T_);
+  return hga_->choose(layer, q, pin.pages(), first_position_);
+}
+
 void RoutedAttention::forward(std::int64_t layer, ops::AttentionForward args) {
   ops::Selection selection;
   if (hga_) {
-    selection = hga_->choose(layer, args.q, live(layer), first_position_);
+    selection = choose(layer, args.q);
   }
   run_forward(layer, selection, args);
   store_.retire(layer, first_position_, T_);

@@ -65,6 +65,7 @@ class RoutedAttention {
     std::vector<std::int32_t> history;
   };
 
+  [[nodiscard]] ops::Selection choose(std::int64_t layer, const ConstTensorView& q);
   [[nodiscard]] ops::Selection chosen(std::int64_t layer) const;
   [[nodiscard]] std::vector<Piece> pieces(const ops::Selection& selection) const;
   [[nodiscard]] ops::Selection part_of(const ops::Selection& all, std::int64_t first) const;

@@ -28,17 +28,17 @@ double adapter_values(const ModelConfig& config, const LoraConfig* lora) {
   return sum;
 }
 
-// Tokens of closed chunks that a query in chunk `page` attends to, as many as it may.
-std::int64_t history_of(const AttentionOptions& attention, std::int64_t page) {
-  if (attention.is_dense()) {
-    return page * ops::kPageTokens;
-  }
+// Tokens of closed chunks that a query in `chunk` attends to, as many as it may.
+std::int64_t history_of(const AttentionOptions& attention, std::int64_t chunk) {
   const ops::HgaSettings& hga = attention.hga;
-  const std::int64_t kept = std::min(page, hga.first_pages + std::min(hga.last_pages, page));
+  if (attention.is_dense()) {
+    return chunk * hga.chunk_tokens;
+  }
+  const std::int64_t kept = std::min(chunk, hga.first_chunks + std::min(hga.last_chunks, chunk));
   const std::int64_t routed =
-      std::min((page - kept) * ops::kPageTokens,
-               std::min(hga.topk_groups * hga.group_tokens, hga.topk_chunks * ops::kPageTokens));
-  return kept * ops::kPageTokens + routed;
+      std::min((chunk - kept) * hga.chunk_tokens,
+               std::min(hga.topk_groups * hga.group_tokens, hga.topk_chunks * hga.chunk_tokens));
+  return kept * hga.chunk_tokens + routed;
 }
 
 // Sums over the queries of history_of what `attention` says, and of their own chunks' tokens.
@@ -50,10 +50,11 @@ struct Pairs {
 Pairs pairs_of(const AttentionOptions& attention,
                std::int64_t tokens,
                std::int64_t first_position) {
+  const std::int64_t chunk = attention.hga.chunk_tokens;
   Pairs pairs;
   for (std::int64_t p = first_position; p < first_position + tokens; ++p) {
-    pairs.history += static_cast<double>(history_of(attention, p / ops::kPageTokens));
-    pairs.own += static_cast<double>(p % ops::kPageTokens + 1);
+    pairs.history += static_cast<double>(history_of(attention, p / chunk));
+    pairs.own += static_cast<double>(p % chunk + 1);
   }
   return pairs;
 }
@@ -109,7 +110,9 @@ double training_flops(const ModelConfig& config,
 double history_attended(const AttentionOptions& attention,
                         std::int64_t tokens,
                         std::int64_t first_position) {
-  const double all = pairs_of({}, tokens, first_position).history;
+  AttentionOptions dense = attention;
+  dense.kind = AttentionKind::kDense;
+  const double all = pairs_of(dense, tokens, first_position).history;
   return all == 0 ? 1 : pairs_of(attention, tokens, first_position).history / all;
 }
 

@@ -106,6 +106,9 @@ void check_selection(const Queries& queries, const Selection& selection) {
                     selection.last_pages,
                     selection.capacity));
   }
+  if (selection.chunk_pages < 1) {
+    refuse_selection(queries, fmt::format("chunks of {} pages", selection.chunk_pages));
+  }
   if (selection.capacity == 0) {
     return;
   }
@@ -116,9 +119,10 @@ void check_selection(const Queries& queries, const Selection& selection) {
     refuse_selection(queries,
                      fmt::format("groups of {} tokens: it must be 8, 16, 32 or 64", tokens));
   }
-  if (block <= 0 || kPageTokens % block != 0) {
+  const std::int64_t chunk = selection.chunk_pages * kPageTokens;
+  if (block <= 0 || chunk % block != 0) {
     refuse_selection(queries,
-                     fmt::format("blocks of {} queries do not divide a page of 64", block));
+                     fmt::format("blocks of {} queries do not divide a chunk of {}", block, chunk));
   }
   if (selection.lists != Hq && selection.lists != queries.kv.Hkv) {
     refuse_selection(queries,

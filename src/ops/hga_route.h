@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/selection.h"
@@ -25,14 +26,21 @@ enum class HgaRouting : std::uint8_t {
 
 struct HgaSettings {
   HgaRouting routing = HgaRouting::kCausal;
-  std::int64_t first_pages = 2;     ///< the sinks, seen by all
-  std::int64_t last_pages = 2;      ///< the window, likewise
+  std::int64_t chunk_tokens = 64;   ///< of a chunk: 64 or 128
+  std::int64_t first_chunks = 2;    ///< the sinks, seen by all
+  std::int64_t last_chunks = 2;     ///< the window before a query's own chunk, likewise
   std::int64_t group_tokens = 16;   ///< 8, 16, 32 or 64
-  std::int64_t block_queries = 16;  ///< queries that share a list: a divisor of 64
+  std::int64_t block_queries = 16;  ///< queries that share a list: a divisor of chunk_tokens
   std::int64_t topk_chunks = 32;
   std::int64_t topk_groups = 32;
   std::int64_t union_cap = 64;  ///< groups of a list, at least topk_groups; causal routing
   bool per_query_head = false;  ///< a list for every query head, else for every KV head
+
+  /// Pages of a chunk.
+  [[nodiscard]] std::int64_t chunk_pages() const { return chunk_tokens / kPageTokens; }
+
+  /// Groups of a chunk.
+  [[nodiscard]] std::int64_t chunk_groups() const { return chunk_tokens / group_tokens; }
 
   /// Groups that there is room for in a list.
   [[nodiscard]] std::int64_t capacity() const {
@@ -50,7 +58,7 @@ struct HgaOpenList {
 
 /// Lists of groups, and who sees them, as a Selection holds them, for queries at positions
 /// [first_position, first_position + T). Groups come from chunks that are neither among the first
-/// nor the last pages before the query's own, all of which must have their summaries.
+/// nor the last ones before the query's own, all of which must have their summaries.
 struct HgaRoute {
   std::int32_t* groups = nullptr;   ///< (blocks, lists, capacity), lists in the order of opening
   std::int32_t* counts = nullptr;   ///< (blocks, lists)
@@ -58,14 +66,17 @@ struct HgaRoute {
   HgaOpenList open;                 ///< read where first_position lies inside a block, and written
   ConstTensorView q;                ///< (T, Hq, D) f32 or bf16, rotated
   ConstTensorView chunks;           ///< (Hkv, C, S) summaries, f32 or bf16; S is D, or 2 D: bounds
-  ConstTensorView group_summaries;  ///< (Hkv, C * 64 / group_tokens, S), dtype of `chunks`
+  ConstTensorView group_summaries;  ///< (Hkv, C * chunk_groups(), S), dtype of `chunks`
   std::int64_t first_position = 0;
   HgaSettings settings;
 
   /// The view of what was written.
   [[nodiscard]] Selection selection() const {
-    return {.first_pages = settings.first_pages,
-            .last_pages = settings.last_pages,
+    const std::int64_t pages = settings.chunk_pages();
+    const std::int64_t last = std::min(settings.last_chunks, Selection::kAllPages / pages);
+    return {.first_pages = settings.first_chunks * pages,
+            .last_pages = last * pages,
+            .chunk_pages = pages,
             .group_tokens = settings.group_tokens,
             .block_queries = settings.block_queries,
             .capacity = settings.capacity(),

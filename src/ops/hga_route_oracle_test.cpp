@@ -57,9 +57,9 @@ struct Sequence {
         narrow_chunks(rounded_to<BFloat16>(chunks)),
         narrow_groups(rounded_to<BFloat16>(groups)) {}
 
-  [[nodiscard]] std::int64_t C() const { return T / kPageTokens; }
+  [[nodiscard]] std::int64_t C() const { return T / s.chunk_tokens; }
 
-  [[nodiscard]] std::int64_t per_chunk() const { return kPageTokens / s.group_tokens; }
+  [[nodiscard]] std::int64_t per_chunk() const { return s.chunk_tokens / s.group_tokens; }
 
   [[nodiscard]] std::int64_t lists() const { return s.per_query_head ? heads.Hq : heads.Hkv; }
 
@@ -137,7 +137,7 @@ class Oracle {
   // Closed chunks strictly between sinks and window.
   [[nodiscard]] Groups candidates(std::int64_t t) const {
     Groups result;
-    for (std::int64_t c = s_.first_pages; c < t / kPageTokens - s_.last_pages; ++c) {
+    for (std::int64_t c = s_.first_chunks; c < t / s_.chunk_tokens - s_.last_chunks; ++c) {
       result.insert(c);
     }
     return result;
@@ -182,8 +182,8 @@ class Oracle {
   }
 
   Groups block(std::int64_t t) {
-    const std::int64_t begin = t / kPageTokens * kPageTokens;
-    const std::int64_t end = std::min(a_.T, begin + kPageTokens);
+    const std::int64_t begin = t / s_.chunk_tokens * s_.chunk_tokens;
+    const std::int64_t end = std::min(a_.T, begin + s_.chunk_tokens);
     if (t == begin) {
       asked_.clear();
       const Groups chunks = top(candidates(t), s_.topk_chunks, [&](auto c) {
@@ -280,10 +280,11 @@ HgaSettings random_settings(std::uint64_t seed) {
   };
   HgaSettings s;
   s.routing = seed % 3 == 2 ? HgaRouting::kBlock : HgaRouting::kCausal;
-  s.first_pages = pick(0, 3);
-  s.last_pages = pick(0, 3);
+  s.first_chunks = pick(0, 3);
+  s.last_chunks = pick(0, 3);
   s.group_tokens = std::int64_t{8} << pick(0, 3);
-  s.block_queries = s.routing == HgaRouting::kBlock ? kPageTokens : std::int64_t{1} << pick(0, 6);
+  s.chunk_tokens = seed % 4 == 3 ? 128 : 64;
+  s.block_queries = s.routing == HgaRouting::kBlock ? s.chunk_tokens : s.chunk_tokens >> pick(0, 6);
   s.topk_chunks = pick(1, 6);
   s.topk_groups = pick(2, 20);
   s.union_cap = s.topk_groups + pick(0, 60) * pick(0, 1);
@@ -294,10 +295,12 @@ HgaSettings random_settings(std::uint64_t seed) {
 Sequence random_sequence(std::uint64_t seed) {
   constexpr Heads kHeads[] = {{1, 1}, {4, 2}, {3, 1}, {2, 2}, {6, 3}};
   const auto T = 450 + static_cast<std::int64_t>(random_bits(seed, 99) % 200);
-  return {T, kHeads[seed % 5], random_settings(seed), seed % 2 == 1, seed};
+  const HgaSettings settings = random_settings(seed);
+  const std::int64_t longer = settings.chunk_tokens / kPageTokens;  // as many chunks
+  return {T * longer, kHeads[seed % 5], settings, seed % 2 == 1, seed};
 }
 
-constexpr std::uint64_t kSequences = 30;
+constexpr std::uint64_t kSequences = 36;  // every fourth in chunks of 128
 
 TEST(HgaRouteOracle, RandomSequencesSeeWhatTheDefinitionSays) {
   for (const Isa isa : isas_here()) {
@@ -355,7 +358,8 @@ double history_seen(const Sequence& sequence, const Routed& routed, std::int64_t
   double attended = 0;
   double all = 0;
   for (std::int64_t t = 0; t < until; ++t) {
-    const std::int64_t page = t / kPageTokens;
+    const std::int64_t chunk = t / sequence.s.chunk_tokens;
+    const std::int64_t page = chunk * sequence.s.chunk_pages();  // the first of its own
     std::int64_t groups = 0;
     for (std::int64_t word = 0; word < routed.shape.words(); ++word) {
       groups += std::popcount(routed.bits_of(t, 0)[word]);
@@ -378,6 +382,10 @@ TEST(HgaRouteOracle, AttendsTheShareOfTheHistoryThatTheBudgetGives) {
   EXPECT_NEAR(history_seen(roomy, routed, 8192), 0.179, 0.0005);
   EXPECT_NEAR(history_seen(roomy, routed, 16384), 0.092, 0.0005);
   EXPECT_NEAR(history_seen(roomy, routed, 32768), 0.046, 0.0005);
+  s.chunk_tokens = 128;  // twice as many of sinks and window, and half of the own chunk more
+  const Sequence wide(8192, {}, s, false, 7);
+  const Routed of_wide = Feeder(wide).feed(0, wide.T);
+  EXPECT_NEAR(history_seen(wide, of_wide, 8192), 0.2361, 0.0005);
   const Sequence capped(8192, {}, {}, false, 7);  // queries with nothing in common fill the list
   const double share = history_seen(capped, Feeder(capped).feed(0, capped.T), capped.T);
   EXPECT_LT(share, 0.179);

@@ -41,10 +41,10 @@ struct Case {
 
   explicit Case(const Shape& s)
       : shape(s),
-        chunks((s.first_position + s.T) / kPageTokens),
+        chunks((s.first_position + s.T) / s.settings.chunk_tokens),
         q(whole_numbers(s.T * s.Hq * s.D, 1)),
         chunk_summaries(whole_numbers(s.Hkv * chunks * s.S, 2)),
-        group_summaries(whole_numbers(s.Hkv * chunks * 64 / s.settings.group_tokens * s.S, 3)) {
+        group_summaries(whole_numbers(s.Hkv * chunks * s.settings.chunk_groups() * s.S, 3)) {
     const Selection selection = args().selection();
     const std::int64_t lists = selection.lists;
     const std::int64_t blocks = selection.blocks(s.first_position, s.T);
@@ -57,7 +57,7 @@ struct Case {
   }
 
   HgaRoute args() {
-    const std::int64_t per_chunk = 64 / shape.settings.group_tokens;
+    const std::int64_t per_chunk = shape.settings.chunk_groups();
     return {.groups = groups.data(),
             .counts = counts.data(),
             .seen = seen.data(),
@@ -91,8 +91,8 @@ std::vector<Shape> shapes() {
   HgaSettings narrow{.topk_chunks = 3, .topk_groups = 5, .union_cap = 9};
   HgaSettings heads = narrow;
   heads.per_query_head = true;
-  HgaSettings small{.first_pages = 1,
-                    .last_pages = 0,
+  HgaSettings small{.first_chunks = 1,
+                    .last_chunks = 0,
                     .group_tokens = 8,
                     .block_queries = 8,
                     .topk_chunks = 2,
@@ -102,6 +102,13 @@ std::vector<Shape> shapes() {
       .routing = HgaRouting::kBlock, .block_queries = 64, .topk_chunks = 4, .topk_groups = 6};
   HgaSettings paper_heads = paper;
   paper_heads.per_query_head = true;
+  HgaSettings wide = narrow;
+  wide.chunk_tokens = 128;
+  HgaSettings wide_block = paper;
+  wide_block.chunk_tokens = wide_block.block_queries = 128;
+  HgaSettings wide_list = wide;  // shared by both pages of a chunk
+  wide_list.block_queries = 128;
+  wide_list.union_cap = 40;
   return {
       {.T = 150, .first_position = 900, .Hq = 6, .Hkv = 2, .settings = narrow},
       {.T = 90, .first_position = 1000, .Hq = 4, .Hkv = 2, .D = 10, .settings = heads},
@@ -110,7 +117,10 @@ std::vector<Shape> shapes() {
       {.T = 150, .first_position = 900, .Hq = 6, .Hkv = 2, .settings = narrow, .S = 16},
       {.T = 90, .first_position = 1000, .Hq = 2, .Hkv = 2, .D = 10, .settings = narrow, .S = 20},
       {.T = 200, .first_position = 832, .Hq = 4, .Hkv = 2, .settings = paper},
-      {.T = 130, .first_position = 960, .Hq = 4, .Hkv = 2, .settings = paper_heads}};
+      {.T = 130, .first_position = 960, .Hq = 4, .Hkv = 2, .settings = paper_heads},
+      {.T = 300, .first_position = 1100, .Hq = 4, .Hkv = 2, .settings = wide},
+      {.T = 300, .first_position = 1088, .Hq = 4, .Hkv = 2, .settings = wide_list},
+      {.T = 300, .first_position = 1280, .Hq = 4, .Hkv = 2, .settings = wide_block}};
 }
 
 TEST(HgaRoute, ChoosesAsTheReferenceDoes) {
@@ -135,8 +145,8 @@ TEST(HgaRoute, ChoosesAsTheReferenceDoes) {
 TEST(HgaRoute, WorkedByHand) {
   // Chunks 0 and 9 are sink and window of queries in chunk 10; 1 .. 8 may be routed to. Of their
   // two best chunks queries take two groups, each scored by one number.
-  HgaSettings settings{.first_pages = 1,
-                       .last_pages = 1,
+  HgaSettings settings{.first_chunks = 1,
+                       .last_chunks = 1,
                        .group_tokens = 32,
                        .block_queries = 4,
                        .topk_chunks = 2,
@@ -252,8 +262,31 @@ TEST(HgaRoute, GivesTheSameForAnyThreadCount) {
   use_threads(available_cores());
 }
 
+// Sinks, window and routed chunks of 128 are twice as many pages, and a query in its chunk's second
+// page sees no more of what lies before the chunk than one in the first.
+TEST(HgaRoute, ChunksOf128AreTwoPages) {
+  HgaSettings settings{
+      .chunk_tokens = 128, .first_chunks = 1, .last_chunks = 1, .topk_chunks = 1, .topk_groups = 8};
+  Case c({.T = 128, .first_position = 640, .settings = settings});
+  const Selection s = c.args().selection();
+  for (const std::int64_t page : {10, 11}) {
+    EXPECT_EQ(s.sinks_end(page), 2);
+    EXPECT_EQ(s.window_begin(page), 8);
+  }
+  EXPECT_TRUE(s.sees_page(11, 10));
+  EXPECT_FALSE(s.sees_page(10, 7));
+  EXPECT_EQ(c.chunks, 6);
+  std::fill(c.chunk_summaries.begin(), c.chunk_summaries.end(), 0.0F);
+  std::fill(c.q.begin(), c.q.end(), 1.0F);
+  c.chunk_summaries[8 * 2] = 1;  // the best of chunks 1, 2 and 3
+  hga_route(c.args());
+  for (std::int64_t t = 0; t < 128; ++t) {
+    EXPECT_EQ(c.seen_by(t, 0), (std::set<std::int32_t>{16, 17, 18, 19, 20, 21, 22, 23})) << t;
+  }
+}
+
 TEST(HgaRoute, NothingIsRoutedWhileTheWindowHoldsEverything) {
-  HgaSettings settings{.last_pages = 20};
+  HgaSettings settings{.last_chunks = 20};
   Case c({.T = 100, .first_position = 1000, .Hq = 2, .Hkv = 1, .settings = settings});
   hga_route(c.args());
   EXPECT_EQ(std::set<std::int32_t>(c.counts.begin(), c.counts.end()), std::set<std::int32_t>{0});
@@ -280,7 +313,12 @@ TEST(HgaRoute, NamesWhatDoesNotFit) {
   args.settings.block_queries = 24;
   expect_error([&] { hga_route(args); },
                ErrorCode::kInvalidArgument,
-               "[hga_route] block_queries 24 does not divide 64");
+               "[hga_route] block_queries 24 does not divide a chunk");
+  args = c.args();
+  args.settings.chunk_tokens = 96;
+  expect_error([&] { hga_route(args); },
+               ErrorCode::kInvalidArgument,
+               "[hga_route] chunk_tokens 96 is neither 64 nor 128");
   args = c.args();
   args.first_position = 1600;
   expect_error([&] { hga_route(args); },

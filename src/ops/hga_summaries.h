@@ -23,11 +23,14 @@ enum class HgaSummary : std::uint8_t {
 }
 
 /// The turns that bring a key to the position of its run's summary, `offset` positions on, for
-/// offsets from -32 to 31, as cosines and then sines, (2, 64, D / 2) f32. Pairs whose rotated keys
-/// are averaged as they are, those with (64 - 1) * frequency > 0.5 rad or all, are not turned.
-[[nodiscard]] std::vector<float> hga_turns(std::span<const float> frequencies, HgaSummary summary);
+/// offsets from -chunk_tokens / 2 to chunk_tokens / 2 - 1, as cosines and then sines,
+/// (2, chunk_tokens, D / 2) f32. Pairs whose rotated keys are averaged as they are, those with
+/// (chunk_tokens - 1) * frequency > 0.5 rad or all, are not turned.
+[[nodiscard]] std::vector<float> hga_turns(std::span<const float> frequencies,
+                                           HgaSummary summary,
+                                           std::int64_t chunk_tokens = kPageTokens);
 
-/// Summaries of closed chunks (pages of 64 tokens) and of their groups. For the n tokens of a run,
+/// Summaries of closed chunks (one or two pages) and of their groups. For the n tokens of a run,
 /// p being its first position and R(o) the turn by o positions:
 ///
 ///     summary = 1 / n * sum_j R((n - 1) / 2 - j) k[p + j]        (n - 1) / 2 rounded down
@@ -38,10 +41,11 @@ struct HgaSummaries {
   HgaSummary summary = HgaSummary::kMixed;
   TensorView chunks;      ///< (Hkv, C, S), S = summary_width, dtype of the pages; chunks
                           ///< [first_chunk, end_chunk) are written
-  TensorView groups;      ///< (Hkv, C * 64 / group_tokens, S), dtype of the pages; likewise
+  TensorView groups;      ///< (Hkv, C * chunk / group, S), dtype of the pages; likewise
   KvPages kv;             ///< keys of these chunks, rotated
-  ConstTensorView turns;  ///< (2, 64, D / 2) f32, from hga_turns; not read for kMinMax
-  std::int64_t group_tokens = 16;  ///< 8, 16, 32 or 64
+  ConstTensorView turns;  ///< (2, chunk, D / 2) f32, from hga_turns; not read for kMinMax
+  std::int64_t chunk_tokens = kPageTokens;  ///< of a chunk: 64 or 128
+  std::int64_t group_tokens = 16;           ///< 8, 16, 32 or 64
   std::int64_t first_chunk = 0;
   std::int64_t end_chunk = 0;
 };

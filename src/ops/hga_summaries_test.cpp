@@ -26,8 +26,8 @@ std::vector<float> frequencies_of(std::int64_t D, double factor) {
 }
 
 // Whether a pair turns fast, by definition.
-bool is_fast(double frequency) {
-  return 63 * frequency > 0.5;
+bool is_fast(double frequency, double turns = 63) {
+  return turns * frequency > 0.5;
 }
 
 // Unrotated keys (T, Hkv, D), their pages after rotation, and the summaries.
@@ -35,6 +35,7 @@ struct Case {
   std::int64_t Hkv, D;
   HgaSummary summary;
   std::int64_t S;
+  double fast_from = 63;  // tokens from a chunk's first to its last
   std::vector<float> frequencies, raw, rotated;
   TestPages pages;
   std::vector<float> turns, chunks, groups;
@@ -96,7 +97,7 @@ double by_definition(
     high += c.raw[row + static_cast<std::size_t>(pair + half)];
   }
   const auto count = static_cast<double>(n);
-  if (is_fast(frequency)) {
+  if (is_fast(frequency, c.fast_from)) {
     return tokenwise / count;
   }
   const double angle = static_cast<double>(p + (n - 1) / 2) * frequency;
@@ -139,6 +140,29 @@ TEST(HgaSummaries, GoByTheFrequenciesAfterRopeScaling) {
   }
   EXPECT_GE(became_slow, 2);
   EXPECT_GE(stayed_fast, 2);
+}
+
+// Of two pages, for which a pair is fast from half the frequency on.
+TEST(HgaSummaries, OfChunksOf128AreWhatTheDefinitionSays) {
+  constexpr std::int64_t kD = 24;
+  for (const bool reference : {false, true}) {
+    Case c(2, kD, DType::kF32, HgaSummary::kMixed);
+    c.fast_from = 127;
+    c.turns = hga_turns(c.frequencies, HgaSummary::kMixed, 128);
+    auto args = c.args();
+    args.chunk_tokens = 128;
+    args.turns = view(std::as_const(c.turns), {2, 128, kD / 2});
+    args.chunks = view(c.chunks, {2, 1, kD});
+    args.groups = view(c.groups, {2, 8, kD});
+    args.end_chunk = 1;
+    reference ? ref::hga_summaries(args) : hga_summaries(args);
+    for (std::int64_t head = 0; head < 2; ++head) {
+      for (std::int64_t d = 0; d < kD; ++d) {
+        EXPECT_NEAR(c.chunks[head * kD + d], by_definition(c, head, 0, 128, d), 1e-5);
+        EXPECT_NEAR(c.groups[(head * 8 + 5) * kD + d], by_definition(c, head, 80, 16, d), 1e-5);
+      }
+    }
+  }
 }
 
 TEST(HgaSummaries, OfMeansAreMeans) {

@@ -4,7 +4,7 @@
 
 namespace longtune::ops {
 
-/// Tokens of one page of keys and values: one chunk of HGA.
+/// Tokens of one page of keys and values. A chunk of HGA is one page or two.
 constexpr std::int64_t kPageTokens = 64;
 
 /// Keys and values of one layer, in pages. Page p holds tokens [p * 64, p * 64 + 64): keys

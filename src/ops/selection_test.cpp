@@ -24,6 +24,7 @@ struct Shape {
   std::int64_t live_begin = 0;
   std::int64_t first_pages = 1;
   std::int64_t last_pages = 1;
+  std::int64_t chunk_pages = 1;
   std::int64_t group_tokens = 16;
   std::int64_t block_queries = 16;
   std::int64_t capacity = 0;
@@ -33,7 +34,8 @@ struct Shape {
 
 std::string describe(const Shape& s) {
   return fmt::format(
-      "T {} from {}, {} heads over {} of {}, live from {}, pages {} and {}, {} groups of {} for "
+      "T {} from {}, {} heads over {} of {}, live from {}, pages {} and {} of "
+      "chunks of {}, {} groups of {} for "
       "blocks of {}{}, kv {}",
       s.T,
       s.first_position,
@@ -43,6 +45,7 @@ std::string describe(const Shape& s) {
       s.live_begin,
       s.first_pages,
       s.last_pages,
+      s.chunk_pages,
       s.capacity,
       s.group_tokens,
       s.block_queries,
@@ -64,6 +67,7 @@ struct Lists {
   explicit Lists(const Shape& s) {
     selection = {.first_pages = s.first_pages,
                  .last_pages = s.last_pages,
+                 .chunk_pages = s.chunk_pages,
                  .group_tokens = s.group_tokens,
                  .block_queries = s.block_queries,
                  .capacity = s.capacity,
@@ -166,7 +170,8 @@ struct Case {
 
 // Windows alone; lists of one and of several tiles, in one word of bits and in two, of history, of
 // live tokens and of both; queries that begin and end inside a block; one query; a block that is a
-// page; groups of KV heads of 1, 3 and 4.
+// page; groups of KV heads of 1, 3 and 4; chunks of two pages, begun in the second one, and blocks
+// as large as they.
 std::vector<Shape> shapes() {
   constexpr DType kB = DType::kBf16;
   return {
@@ -226,6 +231,25 @@ std::vector<Shape> shapes() {
        .group_tokens = 32,
        .block_queries = 4,
        .capacity = 12},
+      {.T = 200,
+       .first_position = 704,
+       .Hq = 4,
+       .Hkv = 2,
+       .live_begin = 640,
+       .first_pages = 2,
+       .last_pages = 2,
+       .chunk_pages = 2,
+       .capacity = 12},
+      {.T = 300,
+       .first_position = 640,
+       .Hq = 3,
+       .Hkv = 1,
+       .live_begin = 256,
+       .first_pages = 0,
+       .last_pages = 2,
+       .chunk_pages = 2,
+       .block_queries = 128,
+       .capacity = 20},
   };
 }
 

@@ -17,19 +17,21 @@ using Json = nlohmann::ordered_json;
 
 // What determines the result of a run, as it stands in state.json. Steps, the schedule's end, are
 // part of it; a budget or a thread count is not.
-// All that decides what is attended, in one value: what does not count has no say.
+// All that decides what is attended, in one value: what does not count has no say. Chunks of 64 are
+// called pages, as they were before there were others.
 Json describe_attention(const AttentionOptions& attention) {
   if (attention.is_dense()) {
     return name_of(attention.kind);
   }
   const ops::HgaSettings& hga = attention.hga;
   return fmt::format(
-      "{} {} per {}, {} and {} pages, {} of {} groups of {} a block of {}, {} chunks, {}",
+      "{} {} per {}, {} and {} {}, {} of {} groups of {} a block of {}, {} chunks, {}",
       name_of(attention.kind),
       name_of(hga.routing),
       hga.per_query_head ? "query head" : "KV head",
-      hga.first_pages,
-      hga.last_pages,
+      hga.first_chunks,
+      hga.last_chunks,
+      hga.chunk_pages() == 1 ? "pages" : fmt::format("chunks of {}", hga.chunk_tokens),
       hga.topk_groups,
       hga.capacity(),
       hga.group_tokens,

@@ -33,8 +33,9 @@ std::optional<std::int64_t> longest_segment(const ModelSource& source,
                                             std::int64_t data_bytes,
                                             const Budgets& budgets) {
   const std::int64_t segment = options.segment == 0 ? options.context : options.segment;
-  std::int64_t shorter = (std::min(segment, options.context) - 1) / 64 * 64;
-  for (; shorter >= 256; shorter = shorter / 2 / 64 * 64) {
+  const std::int64_t unit = options.model.attention.segment_unit();
+  std::int64_t shorter = (std::min(segment, options.context) - 1) / unit * unit;
+  for (; shorter >= 256; shorter = shorter / 2 / unit * unit) {
     TrainOptions tried = options;
     tried.segment = shorter;
     if (would_fit(source, tried, data_bytes, budgets)) {

@@ -83,6 +83,13 @@ void check(const TrainOptions& options) {
           "--segment",
           text(options.segment),
           "is neither 0 nor a positive multiple of 64");
+  const std::int64_t unit = options.model.attention.segment_unit();
+  require(options.segment % unit == 0,
+          "--segment",
+          text(options.segment),
+          fmt::format("is not a multiple of --hga.chunk {}: give {}",
+                      unit,
+                      (options.segment / unit + 1) * unit));
   require(options.accumulate >= 1, "--accumulate", text(options.accumulate), "is below 1");
   check(schedule_of(options));
   require(std::isfinite(options.clip) && options.clip >= 0,

@@ -25,7 +25,7 @@ struct TrainOptions {
   LoraConfig lora;
   std::int64_t context = 2048;  ///< the longest sample, in tokens
   std::int64_t segment =
-      2048;  ///< tokens of a segment, a multiple of 64; 0: the whole sequence at once
+      2048;  ///< of a segment, in tokens: a multiple of 64, of HGA's chunk too; 0: all at once
   std::int64_t accumulate = 1;  ///< samples an optimiser step
   std::int64_t steps = 0;       ///< optimiser steps of the whole run; the schedule ends there
   double lr = 2e-4;

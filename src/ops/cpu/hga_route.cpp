@@ -44,9 +44,9 @@ class RouteBlock {
         full_before_(full_before),
         scratch_(scratch),
         list_(s_.per_query_head ? block.head : block.kv_head),
-        begin_(set.selection.sinks_end(block.page)),
-        chunks_(std::max<std::int64_t>(0, set.selection.window_begin(block.page) - begin_)),
-        per_chunk_(kPageTokens / s_.group_tokens) {}
+        begin_(set.selection.sinks_end(block.page) / s_.chunk_pages()),
+        chunks_(set.selection.window_begin(block.page) / s_.chunk_pages() - begin_),
+        per_chunk_(s_.chunk_groups()) {}
 
   void run() {
     begin();
@@ -315,6 +315,28 @@ std::vector<std::int32_t> continue_lists(const HgaRoute& args) {
   return {args.open.full, args.open.full + lists};
 }
 
+// The blocks of queries that share lists, for every run of heads; those of a chunk's first page may
+// reach into its next one.
+std::vector<QueryBlock> blocks_of(const QuerySet& set) {
+  const std::int64_t heads = set.heads_together();
+  const std::int64_t size = set.selection.block_queries;
+  std::vector<QueryBlock> blocks;
+  for (std::int64_t position = set.first_position; position < set.end();) {
+    const std::int64_t next = std::min(set.end(), (position / size + 1) * size);
+    const std::int64_t page = position / kPageTokens;
+    for (std::int64_t run = 0; run < set.head_runs(); ++run) {
+      blocks.push_back({.kv_head = run * heads / (set.Hq / set.kv.Hkv),
+                        .head = run * heads,
+                        .heads = heads,
+                        .page = page,
+                        .first = (position - page * kPageTokens) * heads,
+                        .rows = (next - position) * heads});
+    }
+    position = next;
+  }
+  return blocks;
+}
+
 }  // namespace
 
 std::int64_t hga_route(const HgaRoute& args) {
@@ -326,12 +348,7 @@ std::int64_t hga_route(const HgaRoute& args) {
                      .Hq = args.q.dim(1),
                      .first_position = args.first_position,
                      .selection = args.selection()};
-  std::vector<QueryBlock> blocks;
-  for (std::int64_t page = set.first_page(); page < set.end_page(); ++page) {
-    for (std::int64_t run = 0; run < set.head_runs(); ++run) {
-      append_blocks(set, run, page, set.selection_rows(), blocks);
-    }
-  }
+  const std::vector<QueryBlock> blocks = blocks_of(set);
   const AttentionTiles& tiles = attention_tiles(selected_isa());
   const std::int64_t width = args.chunks.dim(2);
   const ThreadScratch memory(BlockScores::floats(set, width, most_rows(blocks)));

@@ -5,17 +5,31 @@
 namespace longtune::ops::cpu {
 namespace {
 
+// A run of tokens of one KV head, within a page or over several.
+struct Run {
+  std::int64_t head, first, count;
+
+  // (D) key of the run's token j.
+  template <class Float>
+  [[nodiscard]] const Float* key(const KvPages& kv, std::int64_t j) const {
+    const std::int64_t token = first + j;
+    const auto* page = reinterpret_cast<const Float*>(kv.keys(token / kPageTokens, head));
+    return page + token % kPageTokens * kv.D;
+  }
+};
+
 // The largest of each dimension, then the smallest; stored values, so nothing is rounded.
 template <class Float>
-void bound(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+void bound(const HgaSummaries& args, const Run& run, Float* summary) {
   const std::int64_t D = args.kv.D;
+  const auto* first = run.key<Float>(args.kv, 0);
   float largest[kMaxHeadDimension];
   float smallest[kMaxHeadDimension];
   for (std::int64_t d = 0; d < D; ++d) {
-    largest[d] = smallest[d] = static_cast<float>(keys[d]);
+    largest[d] = smallest[d] = static_cast<float>(first[d]);
   }
-  for (std::int64_t j = 1; j < count; ++j) {
-    const Float* key = keys + j * D;
+  for (std::int64_t j = 1; j < run.count; ++j) {
+    const auto* key = run.key<Float>(args.kv, j);
 #pragma omp simd
     for (std::int64_t d = 0; d < D; ++d) {
       const auto value = static_cast<float>(key[d]);
@@ -30,19 +44,19 @@ void bound(const HgaSummaries& args, const Float* keys, std::int64_t count, Floa
 }
 
 template <class Float>
-void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, Float* summary) {
+void summarise(const HgaSummaries& args, const Run& run, Float* summary) {
   if (args.summary == HgaSummary::kMinMax) {
-    bound(args, keys, count, summary);
+    bound(args, run, summary);
     return;
   }
   const std::int64_t D = args.kv.D;
   const std::int64_t half = D / 2;
   float sums[kMaxHeadDimension] = {};
-  for (std::int64_t j = 0; j < count; ++j) {
-    const Float* key = keys + j * D;
-    const std::int64_t row = (count - 1) / 2 - j + kPageTokens / 2;
+  for (std::int64_t j = 0; j < run.count; ++j) {
+    const auto* key = run.key<Float>(args.kv, j);
+    const std::int64_t row = (run.count - 1) / 2 - j + args.chunk_tokens / 2;
     const float* cos = args.turns.as<float>() + row * half;
-    const float* sin = args.turns.as<float>() + (kPageTokens + row) * half;
+    const float* sin = args.turns.as<float>() + (args.chunk_tokens + row) * half;
 #pragma omp simd
     for (std::int64_t i = 0; i < half; ++i) {
       const auto low = static_cast<float>(key[i]);
@@ -55,27 +69,25 @@ void summarise(const HgaSummaries& args, const Float* keys, std::int64_t count, 
     }
   }
   for (std::int64_t d = 0; d < D; ++d) {
-    summary[d] = Float(sums[d] / static_cast<float>(count));
+    summary[d] = Float(sums[d] / static_cast<float>(run.count));
   }
 }
 
 template <class Float>
 void summarise_all(const HgaSummaries& args) {
-  const std::int64_t D = args.kv.D;
-  const std::int64_t S = summary_width(args.summary, D);
-  const std::int64_t per_chunk = kPageTokens / args.group_tokens;
+  const std::int64_t S = summary_width(args.summary, args.kv.D);
+  const std::int64_t per_chunk = args.chunk_tokens / args.group_tokens;
   const std::int64_t chunks = args.end_chunk - args.first_chunk;
 #pragma omp parallel for schedule(static) if (chunks * args.kv.Hkv > 8)
   for (std::int64_t i = 0; i < chunks * args.kv.Hkv; ++i) {
     const std::int64_t head = i / chunks;
     const std::int64_t chunk = args.first_chunk + i % chunks;
-    const auto* keys = reinterpret_cast<const Float*>(args.kv.keys(chunk, head));
+    const std::int64_t first = chunk * args.chunk_tokens;
     const std::int64_t row = head * args.chunks.dim(1) + chunk;
-    summarise(args, keys, kPageTokens, args.chunks.as<Float>() + row * S);
+    summarise(args, {head, first, args.chunk_tokens}, args.chunks.as<Float>() + row * S);
     for (std::int64_t g = 0; g < per_chunk; ++g) {
       summarise(args,
-                keys + g * args.group_tokens * D,
-                args.group_tokens,
+                {head, first + g * args.group_tokens, args.group_tokens},
                 args.groups.as<Float>() + (row * per_chunk + g) * S);
     }
   }

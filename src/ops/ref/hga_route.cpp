@@ -74,15 +74,15 @@ class Router {
   [[nodiscard]] Ids chunks_of(std::int64_t position) const {
     const std::int64_t page = position / kPageTokens;
     const Selection selection = args_.selection();
-    const std::int64_t begin = selection.sinks_end(page);
-    Ids ids(
-        static_cast<std::size_t>(std::max<std::int64_t>(0, selection.window_begin(page) - begin)));
+    const std::int64_t begin = selection.sinks_end(page) / s_.chunk_pages();
+    const std::int64_t end = selection.window_begin(page) / s_.chunk_pages();
+    Ids ids(static_cast<std::size_t>(end - begin));
     std::iota(ids.begin(), ids.end(), begin);
     return ids;
   }
 
   [[nodiscard]] Ids groups_of(const Ids& chunks) const {
-    const std::int64_t per_chunk = kPageTokens / s_.group_tokens;
+    const std::int64_t per_chunk = s_.chunk_groups();
     Ids groups;
     for (const std::int64_t chunk : chunks) {
       for (std::int64_t g = 0; g < per_chunk; ++g) {
