@@ -453,7 +453,7 @@ TEST(AttentionOverASelectionErrors, NameWhatDoesNotFit) {
   EXPECT_EQ(error([](Lists& l) { l.selection.group_tokens = 12; }),
             where + "groups of 12 tokens: it must be 8, 16, 32 or 64");
   EXPECT_EQ(error([](Lists& l) { l.selection.block_queries = 24; }),
-            where + "blocks of 24 queries do not divide a page of 64");
+            where + "blocks of 24 queries do not divide a chunk of 64");
   EXPECT_EQ(error([](Lists& l) { l.selection.lists = 3; }),
             where + "3 lists a block, neither 2 (KV heads) nor 4 (query heads)");
   EXPECT_EQ(error([](Lists& l) { l.selection.capacity = -1; }),
