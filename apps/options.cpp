@@ -41,13 +41,17 @@ void add_attention_options(OptionSet& options, ModelArgs& args) {
   options.add({"hga.keep-first", "N", "chunks at the beginning, seen by all"}, hga.first_chunks);
   options.add({"hga.keep-last", "N", "chunks before the token's own, likewise"}, hga.last_chunks);
   options.add({"hga.topk-chunks", "N", "chunks whose groups are candidates"}, hga.topk_chunks);
-  options.add({"hga.topk-groups", "N", "groups that a token sees"}, hga.topk_groups);
+  options.add({"hga.topk-groups", "N", "groups that a token asks for"}, hga.topk_groups);
   options.add({"hga.group", "N", "tokens of a group: 8, 16, 32, 64"}, hga.group_tokens);
   options.add_choice({"hga.routing", "HOW", "causal, or block as in the paper (looks ahead)"},
                      hga.routing,
                      {{"causal", ops::HgaRouting::kCausal}, {"block", ops::HgaRouting::kBlock}});
   options.add({"hga.route-block", "N", "tokens that share a list of groups"}, hga.block_queries);
   options.add({"hga.union-cap", "N", "groups of such a list"}, hga.union_cap);
+  options.add_choice(
+      {"hga.see", "WHAT", "of the list: all so far (list), or what a token asked for"},
+      hga.sight,
+      {{"list", ops::HgaSight::kList}, {"asked", ops::HgaSight::kAsked}});
   options.add_choice({"hga.select-per", "WHAT", "lists per kv-head or query-head"},
                      hga.per_query_head,
                      {{"kv-head", false}, {"query-head", true}});

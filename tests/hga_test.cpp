@@ -115,13 +115,16 @@ TEST_F(HgaReading, WithAWindowOverEverythingIsDense) {
 }
 
 // Stretched until no pair turns by a rounding of a summary, both sorts of summaries are the same
-// means, which they are not as the model is: summaries go by the frequencies after scaling.
+// means, which they are not as the model is: summaries go by the frequencies after scaling. (A list
+// that is seen whole shows which of two groups was a rounding better.)
 TEST_F(HgaReading, SummariesKnowTheRopeScaling) {
-  AttentionOptions mean = narrow_hga();
+  AttentionOptions mixed = narrow_hga();
+  mixed.hga.sight = ops::HgaSight::kAsked;
+  AttentionOptions mean = mixed;
   mean.summary = ops::HgaSummary::kMean;
   const RopeOverride still{.scaling = RopeScaling::kLinear, .factor = kLargestRopeFactor};
-  EXPECT_EQ(nats(narrow_hga(), 512, tokens_, {}, still), nats(mean, 512, tokens_, {}, still));
-  EXPECT_NE(nats(narrow_hga(), 512, tokens_), nats(mean, 512, tokens_));
+  EXPECT_EQ(nats(mixed, 512, tokens_, {}, still), nats(mean, 512, tokens_, {}, still));
+  EXPECT_NE(nats(mixed, 512, tokens_), nats(mean, 512, tokens_));
 }
 
 TEST_F(HgaReading, InBlocksOfAnySizeGivesTheSameBits) {

@@ -28,17 +28,20 @@ double adapter_values(const ModelConfig& config, const LoraConfig* lora) {
   return sum;
 }
 
-// Tokens of closed chunks that a query in `chunk` attends to, as many as it may.
+// Tokens of closed chunks that a query in `chunk` attends to, as many as it may; of a list that is
+// seen whole, halfway between what the first query asks for and what it holds in the end.
 std::int64_t history_of(const AttentionOptions& attention, std::int64_t chunk) {
   const ops::HgaSettings& hga = attention.hga;
   if (attention.is_dense()) {
     return chunk * hga.chunk_tokens;
   }
   const std::int64_t kept = std::min(chunk, hga.first_chunks + std::min(hga.last_chunks, chunk));
-  const std::int64_t routed =
-      std::min((chunk - kept) * hga.chunk_tokens,
-               std::min(hga.topk_groups * hga.group_tokens, hga.topk_chunks * hga.chunk_tokens));
-  return kept * hga.chunk_tokens + routed;
+  const std::int64_t asked =
+      std::min(hga.topk_groups * hga.group_tokens, hga.topk_chunks * hga.chunk_tokens);
+  const bool whole_list =
+      hga.routing == ops::HgaRouting::kCausal && hga.sight == ops::HgaSight::kList;
+  const std::int64_t routed = whole_list ? (asked + hga.union_cap * hga.group_tokens) / 2 : asked;
+  return kept * hga.chunk_tokens + std::min((chunk - kept) * hga.chunk_tokens, routed);
 }
 
 // Sums over the queries of history_of what `attention` says, and of their own chunks' tokens.

@@ -9,7 +9,7 @@ namespace longtune {
 /// Operations (two for a multiplication and its addition) that a forward pass over `tokens` tokens
 /// from `first_position` takes in its products and attention, with the head for `scored` of them;
 /// by formula. Of routed attention what is attended counts, as if every query found as much as it
-/// may.
+/// may; of lists that are seen whole, halfway between one query's groups and the cap.
 [[nodiscard]] double forward_flops(const ModelConfig& config,
                                    const LoraConfig* lora,
                                    const AttentionOptions& attention,

@@ -14,14 +14,23 @@ namespace longtune::ops {
 /// a list; of equal scores the earlier position wins, and what is no number is last.
 enum class HgaRouting : std::uint8_t {
   /// Strictly causal. A query asks for the topk_groups best groups of its own topk_chunks best
-  /// chunks. The groups that the queries of a block asked for so far make its list, as long as they
-  /// fit union_cap; from the first query whose do not, queries get the best topk_groups of those of
-  /// their chunks' groups that are in the list.
+  /// chunks. The groups that the queries of a block asked for so far make its list, up to union_cap
+  /// of them.
   kCausal,
   /// The paper's: the best chunks of a block by its best query each, then the best groups of those
   /// likewise; a query sees those of them that it or an earlier one of the block has among its own
   /// best (topk_groups / 2). What is listed depends on later queries of the block.
   kBlock,
+};
+
+/// What a query sees of its block's list with causal routing.
+enum class HgaSight : std::uint8_t {
+  /// All that is in it so far: it was gathered anyway. The first query whose groups do not all fit
+  /// adds the best that do; from then on the list stays as it is.
+  kList,
+  /// What it asked for itself. From the first query whose groups do not all fit, the list stays as
+  /// it is, and queries get the best topk_groups of those of their chunks' groups that are in it.
+  kAsked,
 };
 
 struct HgaSettings {
@@ -34,6 +43,7 @@ struct HgaSettings {
   std::int64_t topk_chunks = 32;
   std::int64_t topk_groups = 32;
   std::int64_t union_cap = 64;  ///< groups of a list, at least topk_groups; causal routing
+  HgaSight sight = HgaSight::kList;
   bool per_query_head = false;  ///< a list for every query head, else for every KV head
 
   /// Pages of a chunk.

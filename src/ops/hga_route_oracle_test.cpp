@@ -171,6 +171,15 @@ class Oracle {
     const Groups asked = best_groups(own, t, s_.topk_groups);
     Groups grown = union_;
     grown.insert(asked.begin(), asked.end());
+    if (s_.sight == HgaSight::kList) {
+      if (!full_) {
+        full_ = std::ssize(grown) > s_.union_cap;
+        Groups fresh;
+        std::ranges::set_difference(asked, union_, std::inserter(fresh, fresh.end()));
+        union_.merge(best_groups(fresh, t, s_.union_cap - std::ssize(union_)));
+      }
+      return union_;
+    }
     full_ = full_ || std::ssize(grown) > s_.union_cap;
     if (!full_) {
       union_ = grown;
@@ -289,6 +298,7 @@ HgaSettings random_settings(std::uint64_t seed) {
   s.topk_groups = pick(2, 20);
   s.union_cap = s.topk_groups + pick(0, 60) * pick(0, 1);
   s.per_query_head = pick(0, 1) == 1;
+  s.sight = pick(0, 1) == 1 ? HgaSight::kList : HgaSight::kAsked;
   return s;
 }
 
@@ -373,7 +383,7 @@ double history_seen(const Sequence& sequence, const Routed& routed, std::int64_t
 }
 
 TEST(HgaRouteOracle, AttendsTheShareOfTheHistoryThatTheBudgetGives) {
-  HgaSettings s;
+  HgaSettings s{.sight = HgaSight::kAsked};
   s.union_cap = 16 * s.topk_groups;  // never full
   const Sequence roomy(32768, {}, s, false, 7);
   const Routed routed = Feeder(roomy).feed(0, roomy.T);
@@ -386,10 +396,16 @@ TEST(HgaRouteOracle, AttendsTheShareOfTheHistoryThatTheBudgetGives) {
   const Sequence wide(8192, {}, s, false, 7);
   const Routed of_wide = Feeder(wide).feed(0, wide.T);
   EXPECT_NEAR(history_seen(wide, of_wide, 8192), 0.2361, 0.0005);
-  const Sequence capped(8192, {}, {}, false, 7);  // queries with nothing in common fill the list
+  // Queries with nothing in common fill the list.
+  const Sequence capped(8192, {}, {.sight = HgaSight::kAsked}, false, 7);
   const double share = history_seen(capped, Feeder(capped).feed(0, capped.T), capped.T);
   EXPECT_LT(share, 0.179);
   EXPECT_GT(share, 0.09);
+  // Of a list that is read whole, between what one query asks for and what it holds.
+  const Sequence listed(8192, {}, {}, false, 7);
+  const double of_list = history_seen(listed, Feeder(listed).feed(0, listed.T), listed.T);
+  EXPECT_GT(of_list, 0.179);
+  EXPECT_LT(of_list, 0.29);
 }
 
 }  // namespace

@@ -89,7 +89,9 @@ struct Case {
 
 std::vector<Shape> shapes() {
   HgaSettings narrow{.topk_chunks = 3, .topk_groups = 5, .union_cap = 9};
-  HgaSettings heads = narrow;
+  HgaSettings asked = narrow;
+  asked.sight = HgaSight::kAsked;
+  HgaSettings heads = asked;
   heads.per_query_head = true;
   HgaSettings small{.first_chunks = 1,
                     .last_chunks = 0,
@@ -111,6 +113,7 @@ std::vector<Shape> shapes() {
   wide_list.union_cap = 40;
   return {
       {.T = 150, .first_position = 900, .Hq = 6, .Hkv = 2, .settings = narrow},
+      {.T = 150, .first_position = 900, .Hq = 6, .Hkv = 2, .settings = asked},
       {.T = 90, .first_position = 1000, .Hq = 4, .Hkv = 2, .D = 10, .settings = heads},
       {.T = 70, .first_position = 1280, .Hq = 3, .Hkv = 1, .settings = small},
       {.T = 400, .Hq = 2, .Hkv = 2},
@@ -151,7 +154,8 @@ TEST(HgaRoute, WorkedByHand) {
                        .block_queries = 4,
                        .topk_chunks = 2,
                        .topk_groups = 2,
-                       .union_cap = 3};
+                       .union_cap = 3,
+                       .sight = HgaSight::kAsked};
   Case c({.T = 4, .first_position = 640, .D = 2, .settings = settings});
   ASSERT_EQ(c.chunks, 10);
   std::fill(c.chunk_summaries.begin(), c.chunk_summaries.end(), 0.0F);
@@ -171,6 +175,16 @@ TEST(HgaRoute, WorkedByHand) {
   // All chunks tie for the last query: 1 and 2, none of whose groups is listed.
   EXPECT_EQ(c.seen_by(3, 0), (std::set<std::int32_t>{}));
   EXPECT_EQ(c.counts, (std::vector<std::int32_t>{2}));
+  EXPECT_EQ(c.open_full, (std::vector<std::int32_t>{1}));
+
+  c.shape.settings.sight = HgaSight::kList;
+  hga_route(c.args());
+  // The second query adds the better one of its two groups, which tie: the earlier. All see all.
+  EXPECT_EQ(c.seen_by(0, 0), (std::set<std::int32_t>{7, 12}));
+  for (const std::int64_t query : {1, 2, 3}) {
+    EXPECT_EQ(c.seen_by(query, 0), (std::set<std::int32_t>{2, 7, 12}));
+  }
+  EXPECT_EQ(c.counts, (std::vector<std::int32_t>{3}));
   EXPECT_EQ(c.open_full, (std::vector<std::int32_t>{1}));
 }
 
@@ -294,7 +308,9 @@ TEST(HgaRoute, NothingIsRoutedWhileTheWindowHoldsEverything) {
 }
 
 TEST(HgaRoute, SurvivesScoresThatAreNoNumbers) {
-  Case c({.T = 20, .first_position = 1280, .settings = {.topk_chunks = 3, .topk_groups = 4}});
+  Case c({.T = 20,
+          .first_position = 1280,
+          .settings = {.topk_chunks = 3, .topk_groups = 4, .sight = HgaSight::kAsked}});
   c.chunk_summaries[8 * 5] = NAN;
   c.q[8] = NAN;
   hga_route(c.args());

@@ -18,14 +18,14 @@ using Json = nlohmann::ordered_json;
 // What determines the result of a run, as it stands in state.json. Steps, the schedule's end, are
 // part of it; a budget or a thread count is not.
 // All that decides what is attended, in one value: what does not count has no say. Chunks of 64 are
-// called pages, as they were before there were others.
+// called pages, and seeing only what was asked for goes unsaid, as before there was a choice.
 Json describe_attention(const AttentionOptions& attention) {
   if (attention.is_dense()) {
     return name_of(attention.kind);
   }
   const ops::HgaSettings& hga = attention.hga;
   return fmt::format(
-      "{} {} per {}, {} and {} {}, {} of {} groups of {} a block of {}, {} chunks, {}",
+      "{} {} per {}, {} and {} {}, {} of {} groups of {} a block of {}, {} chunks, {}{}",
       name_of(attention.kind),
       name_of(hga.routing),
       hga.per_query_head ? "query head" : "KV head",
@@ -37,7 +37,9 @@ Json describe_attention(const AttentionOptions& attention) {
       hga.group_tokens,
       hga.block_queries,
       hga.topk_chunks,
-      name_of(attention.summary));
+      name_of(attention.summary),
+      hga.routing == ops::HgaRouting::kCausal && hga.sight == ops::HgaSight::kList ? ", whole lists"
+                                                                                   : "");
 }
 
 Json describe_options(const TrainOptions& options) {

@@ -50,7 +50,10 @@ class RouteBlock {
 
   void run() {
     begin();
-    if (chunks_ > 0) {
+    if (full_ && sees_list()) {
+      clear_seen();
+      show_list_to_all();
+    } else if (chunks_ > 0) {
       score_chunks();
       s_.routing == HgaRouting::kCausal ? route_causally() : route_block();
     } else {
@@ -60,6 +63,10 @@ class RouteBlock {
   }
 
  private:
+  [[nodiscard]] bool sees_list() const {
+    return s_.routing == HgaRouting::kCausal && s_.sight == HgaSight::kList;
+  }
+
   // A list's place among those of all blocks.
   [[nodiscard]] std::int64_t list_index() const {
     const std::int64_t number =
@@ -105,6 +112,10 @@ class RouteBlock {
   // The best chunks by their score in `scores`, counted from begin_.
   void best_chunks(const float* scores, Ids& ids) const {
     scratch_.top.find({scores, static_cast<std::size_t>(chunks_)}, s_.topk_chunks, ids);
+  }
+
+  [[nodiscard]] const Ids& own_chunks(std::int64_t query) const {
+    return scratch_.own_chunks[static_cast<std::size_t>(query)];
   }
 
   void choose_own_chunks() {
@@ -204,37 +215,77 @@ class RouteBlock {
     }
   }
 
+  void show_list(std::int64_t query) const {
+    std::uint64_t* bits = seen(query);
+    for (std::int64_t slot = 0; slot < count_; ++slot) {
+      bits[slot / 64] |= std::uint64_t{1} << (slot % 64);
+    }
+  }
+
+  void show_list_to_all() const {
+    for (std::int64_t query = 0; query < scores_.queries(); ++query) {
+      show_list(query);
+    }
+  }
+
   void route_causally() {
     choose_own_chunks();
     scratch_.place.assign(static_cast<std::size_t>(chunks_), -1);
     for (std::int64_t query = 0; query < scores_.queries(); ++query) {
-      mark(scratch_.own_chunks[static_cast<std::size_t>(query)]);
+      mark(own_chunks(query));
     }
     score_groups();
     clear_seen();
     find_slots();
     for (std::int64_t query = 0; query < scores_.queries(); ++query) {
-      route_row(query, scratch_.group_scores.data() + query * stride_);
+      const float* scores = scratch_.group_scores.data() + query * stride_;
+      if (!full_) {
+        ask(query, scores);
+      }
+      if (s_.sight == HgaSight::kList) {
+        show_list(query);
+        continue;
+      }
+      if (full_) {
+        best_groups(own_chunks(query), s_.topk_groups, scores, true, scratch_.asked);
+      }
+      show(query, scratch_.asked);
     }
   }
 
-  void route_row(std::int64_t query, const float* scores) {
-    const Ids& chunks = scratch_.own_chunks[static_cast<std::size_t>(query)];
-    Ids& asked = scratch_.asked;
-    if (!full_) {
-      best_groups(chunks, s_.topk_groups, scores, false, asked);
-      scratch_.fresh.clear();
-      std::ranges::copy_if(asked, std::back_inserter(scratch_.fresh), [&](std::int32_t scored) {
-        return slot_of(scored) < 0;
-      });
-      full_ = count_ + static_cast<std::int64_t>(scratch_.fresh.size()) > s_.union_cap;
+  // Opens what a query asks for and the list does not have, where it fits.
+  void ask(std::int64_t query, const float* scores) {
+    best_groups(own_chunks(query), s_.topk_groups, scores, false, scratch_.asked);
+    Ids& fresh = scratch_.fresh;
+    fresh.clear();
+    std::ranges::copy_if(scratch_.asked, std::back_inserter(fresh), [&](std::int32_t scored) {
+      return slot_of(scored) < 0;
+    });
+    const std::int64_t room = s_.union_cap - count_;
+    full_ = std::ssize(fresh) > room;
+    if (full_ && s_.sight == HgaSight::kList) {
+      keep_best(fresh, room, scores);
     }
-    if (full_) {
-      best_groups(chunks, s_.topk_groups, scores, true, asked);
-    } else {
-      open(scratch_.fresh);
+    if (!full_ || s_.sight == HgaSight::kList) {
+      open(fresh);
     }
-    show(query, asked);
+  }
+
+  // Leaves the best `k` of some groups, in their order.
+  void keep_best(Ids& groups, std::int64_t k, const float* scores) const {
+    scratch_.eligible.clear();
+    for (const std::int32_t scored : groups) {
+      scratch_.eligible.push_back(scores[scored]);
+    }
+    Ids& best = scratch_.eligible_ids;
+    best.clear();
+    if (k > 0) {
+      scratch_.top.find(scratch_.eligible, k, best);
+    }
+    for (std::int32_t& place : best) {
+      place = groups[static_cast<std::size_t>(place)];
+    }
+    groups.swap(best);
   }
 
   void open(const Ids& fresh) {
@@ -264,7 +315,7 @@ class RouteBlock {
     scratch_.place.assign(static_cast<std::size_t>(chunks_), -1);
     mark(chunks);
     for (std::int64_t query = 0; query < scores_.queries(); ++query) {
-      mark(scratch_.own_chunks[static_cast<std::size_t>(query)]);
+      mark(own_chunks(query));
     }
     score_groups();
     clear_seen();
@@ -277,7 +328,7 @@ class RouteBlock {
       if (query > 0) {
         std::copy_n(seen(query - 1), set_.selection.words(), seen(query));
       }
-      best_groups(scratch_.own_chunks[static_cast<std::size_t>(query)],
+      best_groups(own_chunks(query),
                   std::max<std::int64_t>(1, s_.topk_groups / 2),
                   scratch_.group_scores.data() + query * stride_,
                   false,

@@ -144,6 +144,16 @@ class Router {
         fresh.push_back(group);
       }
     }
+    if (s_.sight == HgaSight::kList) {
+      if (!full_) {
+        const auto room = s_.union_cap - static_cast<std::int64_t>(open_.size());
+        full_ = static_cast<std::int64_t>(fresh.size()) > room;
+        const Ids kept = best_of(fresh, room, by_group(position));
+        open_.insert(open_.end(), kept.begin(), kept.end());
+      }
+      show(position, {open_.begin(), open_.end()});
+      return;
+    }
     full_ = full_ || static_cast<std::int64_t>(open_.size() + fresh.size()) > s_.union_cap;
     if (full_) {
       Ids left;
