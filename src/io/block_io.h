@@ -35,7 +35,9 @@ class BlockIo {
 
   /// Called once for each operation that start() took: with its owner and with the bytes moved (0
   /// for kSync and kDrop) or minus the errno of its failure. Never from two threads at a time; must
-  /// not throw; may call start().
+  /// not throw; may call start(). Where the system refuses for good to say what is done, all that
+  /// is in flight ends with that refusal, and start() refuses from then on; the system may then
+  /// still work on the memory.
   using Done = std::function<void(void* owner, std::int64_t result)>;
 
   BlockIo() = default;

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
@@ -186,6 +187,47 @@ TEST(MakeBlockIo, FallsBackToTheThread) {
         },
         testing::ExitedWithCode(0),
         "[01] 1 0 one thread");
+  }
+}
+
+// The descriptor of the one io_uring that this process has open; -1 where there is none.
+int ring_descriptor() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    if (std::filesystem::read_symlink(entry.path(), ignored) == "anon_inode:[io_uring]") {
+      return std::stoi(entry.path().filename());
+    }
+  }
+  return -1;
+}
+
+TEST(RingIo, GivesUpWhereTheSystemNoLongerSaysWhatIsDone) {
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(pipe(pipe_ends.data()), 0);
+  Results results;
+  std::unique_ptr<BlockIo> io = make_ring_io(pipe_ends[0], results.done());
+  const int ring = io ? ring_descriptor() : -1;
+  if (ring < 0) {
+    GTEST_SKIP() << "no io_uring here";
+  }
+  // Two reads wait for a byte each; the ring's descriptor then stands for something else.
+  std::array<std::byte, 2> bytes{};
+  for (std::byte& byte : bytes) {
+    ASSERT_EQ(io->start({.kind = Kind::kRead, .bytes = 1, .memory = &byte, .owner = &byte}), 0);
+  }
+  const int other = open("/dev/null", O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(dup2(other, ring), ring);
+  ASSERT_EQ(write(pipe_ends[1], "x", 1), 1);
+  // Either read may get the byte.
+  const std::int64_t first = results.wait_for(&bytes[0]);
+  const std::int64_t second = results.wait_for(&bytes[1]);
+  EXPECT_EQ(std::max(first, second), 1);
+  EXPECT_EQ(std::min(first, second), -EOPNOTSUPP);
+  EXPECT_EQ(io->start({.kind = Kind::kRead, .bytes = 1, .memory = &bytes[1], .owner = &io}),
+            EOPNOTSUPP);
+  io.reset();
+  for (const int descriptor : {other, pipe_ends[0], pipe_ends[1]}) {
+    close(descriptor);
   }
 }
 

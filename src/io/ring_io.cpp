@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "io/block_io.h"
 
@@ -74,14 +75,24 @@ void prepare(io_uring_sqe* entry, int descriptor, const BlockOperation& operatio
   io_uring_sqe_set_data(entry, operation.owner);
 }
 
+// What may pass: a signal, or no memory for the call.
+bool may_pass(int error) {
+  return error == -EINTR || error == -EAGAIN || error == -EBUSY || error == -ENOMEM;
+}
+
 // Who starts an operation submits it; a thread collects what is done. The two ends of a ring are
 // apart, so that neither waits for the other.
+//
+// Waiting for what is done may be refused. What the kernel had done by then is still found in the
+// ring without its help, so a refusal that cannot pass counts only once it lasted for a second.
 class RingIo final : public BlockIo {
  public:
   RingIo(std::unique_ptr<Ring> ring, int descriptor, Done done)
       : ring_(std::move(ring)),
         descriptor_(descriptor),
         done_(std::move(done)),
+        in_flight_(reserved()),
+        ended_early_(reserved()),
         collector_(start_io_thread([this] { collect(); })) {}
 
   ~RingIo() override {
@@ -98,6 +109,12 @@ class RingIo final : public BlockIo {
   // An entry that the kernel did not take stays in the ring: the next submission would take it,
   // with memory that may be gone. Hence nothing is started after a refusal.
   [[nodiscard]] int start(const BlockOperation& operation) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (lasting_error_ != 0) {
+        return lasting_error_;
+      }
+    }
     io_uring_sqe* entry = io_uring_get_sqe(ring_->get());
     if (entry == nullptr) {
       return EBUSY;
@@ -112,36 +129,87 @@ class RingIo final : public BlockIo {
     }
     {
       const std::lock_guard lock(mutex_);
-      ++in_flight_;
+      if (!remove_one(ended_early_, operation.owner)) {
+        in_flight_.push_back(operation.owner);
+      }
     }
     started_.notify_one();
     return 0;
   }
 
  private:
+  static constexpr int kMostRefusals = 1000;  ///< a millisecond apart
+
+  // Room for all that may be in flight: noting it takes no memory.
+  static std::vector<void*> reserved() {
+    std::vector<void*> owners;
+    owners.reserve(kQueueDepth);
+    return owners;
+  }
+
+  static bool remove_one(std::vector<void*>& owners, void* owner) {
+    const auto place = std::ranges::find(owners, owner);
+    const bool found = place != owners.end();
+    if (found) {
+      owners.erase(place);
+    }
+    return found;
+  }
+
   // False once there is nothing left to come.
   bool wait_for_start() {
     std::unique_lock lock(mutex_);
-    started_.wait(lock, [&] { return ends_ || in_flight_ > 0; });
-    return in_flight_ > 0;
+    started_.wait(lock, [&] { return ends_ || !in_flight_.empty(); });
+    return !in_flight_.empty();
+  }
+
+  // Takes one operation off what is in flight. Its end may be seen before start() has noted it.
+  void take_off(void* owner) {
+    const std::lock_guard lock(mutex_);
+    if (!remove_one(in_flight_, owner)) {
+      ended_early_.push_back(owner);
+    }
+  }
+
+  // Ends what is in flight with `error`, as nobody will say what becomes of it.
+  void give_up(int error) {
+    std::vector<void*> owners;
+    {
+      const std::lock_guard lock(mutex_);
+      lasting_error_ = error;
+      owners.swap(in_flight_);
+    }
+    for (void* const owner : owners) {
+      done_(owner, -error);
+    }
   }
 
   void collect() {
+    int refusals = 0;
+    int last_refusal = 0;
     while (wait_for_start()) {
-      io_uring_cqe* entry = nullptr;
-      const int error = io_uring_wait_cqe(ring_->get(), &entry);
-      if (error != 0) {  // a signal, or no memory for the call: what is in flight still comes
-        if (error != -EINTR) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
+      if (refusals >= kMostRefusals) {  // for good: nothing is taken out of the ring any more
+        give_up(-last_refusal);
         continue;
       }
-      void* const owner = io_uring_cqe_get_data(entry);
-      const std::int64_t result = entry->res;
-      io_uring_cqe_seen(ring_->get(), entry);
-      done_(owner, result);
-      const std::lock_guard lock(mutex_);
-      --in_flight_;
+      io_uring_cqe* entry = nullptr;
+      const int error = io_uring_wait_cqe(ring_->get(), &entry);
+      if (error == 0) {
+        refusals = 0;
+        void* const owner = io_uring_cqe_get_data(entry);
+        const std::int64_t result = entry->res;
+        io_uring_cqe_seen(ring_->get(), entry);
+        done_(owner, result);
+        take_off(owner);
+        continue;
+      }
+      if (!may_pass(error)) {
+        last_refusal = error;
+        ++refusals;
+      }
+      if (error != -EINTR) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
     }
   }
 
@@ -150,7 +218,9 @@ class RingIo final : public BlockIo {
   Done done_;
   std::mutex mutex_;
   std::condition_variable started_;
-  int in_flight_ = 0;
+  std::vector<void*> in_flight_;    ///< owners
+  std::vector<void*> ended_early_;  ///< owners of operations that ended before start() returned
+  int lasting_error_ = 0;           ///< an errno: the ring is of no use any more
   bool ends_ = false;
   std::thread collector_;  // the last member: what it uses is there before it runs
 };
