@@ -34,7 +34,7 @@ struct BenchArgs {
 Outcome run_bench_prefill(const std::vector<std::string>& arguments,
                           std::optional<std::filesystem::path>& json) {
   BenchArgs args;
-  OptionSet options("bench prefill --model PATH [options]",
+  OptionSet options("bench prefill --model PATH|--shape NAME [options]",
                     "Shows where the time of reading a sequence of random tokens goes");
   add_model_options(options, args.model);
   add_shape_model_options(options, args.model);

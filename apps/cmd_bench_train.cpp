@@ -59,7 +59,7 @@ struct Measured {
 Outcome run_bench_train(const std::vector<std::string>& arguments,
                         std::optional<std::filesystem::path>& json) {
   BenchArgs args;
-  OptionSet options("bench train --model PATH [options]",
+  OptionSet options("bench train --model PATH|--shape NAME [options]",
                     "Shows where the time of a training step on random tokens goes");
   add_shape_options(options, args.shape);
   add_shape_model_options(options, args.shape.model);

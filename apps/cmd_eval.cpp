@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "apps/command.h"
@@ -141,11 +142,13 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
       "text: {} tokens{}", tokens.size(), describe_bytes(text.invalid_bytes, text.missing_bytes)));
   progress.note(plan_line(Session::plan(*model.source, session_options), budgets));
   Session session(*model.source, session_options, budgets, [&](double share) {
-    show_share(progress, "loading weights", share);
+    progress.share("loading weights", share);
   });
+  const auto start = std::chrono::steady_clock::now();
   const PerplexityResult result = perplexity(session, tokens, args.perplexity, [&](double share) {
     progress.update(fmt::format("reading {} tokens: {:.0f} %", tokens.size(), 100 * share));
   });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   progress.last(fmt::format("read {} tokens", tokens.size()));
   if (!std::isfinite(result.perplexity)) {
     fail(ErrorCode::kBadInput,
@@ -160,7 +163,11 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
   if (args.losses) {
     write_losses(*args.losses, result);
   }
-  return {.result = result_json(result)};
+  Json summary = result_json(result);
+  summary["seconds"] = seconds.count();
+  summary["device_bytes_peak"] = session.device_bytes_peak();
+  summary["host_bytes_peak"] = session.host_bytes_peak();
+  return {.result = std::move(summary)};
 }
 
 }  // namespace longtune::cli

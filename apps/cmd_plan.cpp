@@ -47,7 +47,7 @@ void print_time(const ModelConfig& config, const TrainOptions& options) {
 Outcome run_plan(const std::vector<std::string>& arguments,
                  std::optional<std::filesystem::path>& json) {
   PlanArgs args;
-  OptionSet options("plan --model PATH [options]",
+  OptionSet options("plan --model PATH|--shape NAME [options]",
                     "Says what a training run would need, without loading weights");
   add_shape_options(options, args.shape);
   add_shape_model_options(options, args.shape.model);

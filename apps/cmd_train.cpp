@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "device/peak.h"
 #include "io/atomic_file.h"
+#include "io/spill_file.h"
 #include "train/remedy.h"
 
 namespace longtune::cli {
@@ -216,12 +217,16 @@ void describe_run(const TrainArgs& args,
                peak_flops / 1e9);
 }
 
-[[nodiscard]] Interrupted interrupted_after(std::int64_t steps) {
+[[nodiscard]] Interrupted interrupted_after(std::int64_t steps,
+                                            const std::filesystem::path& output) {
   return Interrupted(
-      steps == 0
-          ? "[train] interrupted before it made a step; there is nothing new to save"
-          : fmt::format("[train] interrupted after step {}; its state is saved, --resume goes on",
-                        steps));
+      steps == 0 ? "[train] interrupted before it made a step; there is nothing new to save"
+                 : fmt::format("[train] interrupted after step {}; the adapter and the run's state "
+                               "are in {}/checkpoints/step-{}; the same command with --resume goes "
+                               "on from there",
+                               steps,
+                               output.string(),
+                               steps));
 }
 
 /// Throws Interrupted once a stop is requested, where there is nothing to save yet.
@@ -231,7 +236,7 @@ class StopCheck {
 
   void operator()() const {
     if (stop_) {
-      throw interrupted_after(0);
+      throw interrupted_after(0, {});
     }
   }
 
@@ -302,6 +307,9 @@ Outcome run_train(const std::vector<std::string>& arguments,
                args.run.peak_flops);
   // Before anything is made or loaded.
   (void)Trainer::plan_within(*model.source, train, budgets, data_bytes);
+  if (args.shape.model.spill_dir) {
+    check_spill_directory(*args.shape.model.spill_dir);
+  }
   prepare_output(args.run);
 
   Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
@@ -313,12 +321,12 @@ Outcome run_train(const std::vector<std::string>& arguments,
                   args.shape.model.adapter,
                   [&](double share) {
                     check_stop();
-                    show_share(progress, "loading weights", share);
+                    progress.share("loading weights", share);
                   });
   RunProgress observer(trainer, args, options.toml(), progress);
   const RunResult result = run_training(trainer, args.run, observer, signals.stop_requested());
   if (!result.finished) {
-    throw interrupted_after(result.steps);
+    throw interrupted_after(result.steps, args.run.output);
   }
   print_output("trained {} steps; the adapter is in {}\n", result.steps, args.run.output.string());
   return {.result = result_json(result, trainer, observer, args)};

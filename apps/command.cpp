@@ -16,12 +16,15 @@ namespace {
 namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
 
-[[nodiscard]] std::string help() {
+/// The commands whose names begin with `prefix`.
+[[nodiscard]] std::string help(std::string_view prefix = {}) {
   std::string text =
       "Fine-tunes and runs language models on long contexts within a named memory budget\n\n"
       "usage: longtune COMMAND [options]\n\n";
   for (const Command& command : commands()) {
-    text += fmt::format("  {:<18}{}\n", command.name, command.summary);
+    if (std::string_view(command.name).starts_with(prefix)) {
+      text += fmt::format("  {:<18}{}\n", command.name, command.summary);
+    }
   }
   return text +
          "\nlongtune COMMAND --help shows the options of a command; longtune --version the "
@@ -86,6 +89,12 @@ int report_error(ExitStatus status,
   std::ranges::copy_if(names, std::back_inserter(of_family), [&](const std::string& name) {
     return name.starts_with(arguments[0] + " ");
   });
+  const bool asks_for_help =
+      arguments.size() > 1 && (arguments[1] == "--help" || arguments[1] == "-h");
+  if (!of_family.empty() && asks_for_help) {
+    write_output(help(arguments[0] + " "));
+    return {};
+  }
   if (!of_family.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "usage",

@@ -112,12 +112,15 @@ std::string step_line(const StepReport& report, const StepContext& context) {
   return line;
 }
 
-void show_share(Progress& progress, std::string_view what, double share) {
+void Progress::share(std::string_view what, double share) {
   const std::string line = fmt::format("{}: {:.0f} %", what, 100 * share);
-  if (share < 1) {
-    progress.update(line);
-  } else {
-    progress.last(line);
+  const int tenth = static_cast<int>(10 * share);
+  if (share >= 1) {
+    tenth_ = -1;
+    last(line);
+  } else if (mode_ != ProgressMode::kVerbose || tenth != tenth_) {
+    tenth_ = tenth;
+    update(line);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "device/plan.h"
 #include "train/trainer.h"
@@ -38,6 +39,10 @@ class Progress {
   /// printed less than `interval` ago.
   void update(const std::string& line);
 
+  /// The present state as the share of `what` that is done, 0 to 1, up to its end; as lines of
+  /// their own at most one a tenth.
+  void share(std::string_view what, double share);
+
   /// The state at the end, which is always printed.
   void last(const std::string& line);
 
@@ -54,6 +59,7 @@ class Progress {
   std::optional<std::chrono::steady_clock::time_point> printed_;
   std::string shown_;  ///< in the open line
   bool is_line_open_ = false;
+  int tenth_ = -1;  ///< of a share, as shown last
 };
 
 /// What a training run's line shows beside the report of its last step.
@@ -69,9 +75,6 @@ struct StepContext {
 /// "step 12/100  3:12 left  loss 2.3451  lr 0.00019  412 tokens/s  38 % of limit  device 900.0 MiB
 /// of 1.00 GiB  host 200.0 MiB": what is wanted most stands first, as a terminal cuts the end.
 [[nodiscard]] std::string step_line(const StepReport& report, const StepContext& context);
-
-/// Shows the share of `what` that is done, 0 to 1, up to its end.
-void show_share(Progress& progress, std::string_view what, double share);
 
 /// "7 s", "3:12", "1:02:03".
 [[nodiscard]] std::string duration_text(double seconds);

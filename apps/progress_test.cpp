@@ -57,6 +57,17 @@ TEST(Progress, ATerminalLineNeverWraps) {
   EXPECT_EQ(std::count(text.begin(), text.end(), 'x'), 79);
 }
 
+TEST(Progress, SharesTakeALineATenthAtMost) {
+  const auto load = [](Progress& progress) {
+    for (int i = 1; i <= 1000; ++i) {
+      progress.share("loading", i / 1000.0);
+    }
+  };
+  const std::string text = printed(ProgressMode::kVerbose, milliseconds(0), load);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11);
+  EXPECT_TRUE(text.ends_with("loading: 100 %\n"));
+}
+
 TEST(Progress, PlainLinesComeNowAndThenAndTheLastAlways) {
   EXPECT_EQ(printed(ProgressMode::kPlain, std::chrono::hours(1), two_updates),
             "one\nnoted\nthree\n");

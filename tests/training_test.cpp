@@ -438,7 +438,7 @@ TEST_F(Training, RefusesToResumeWithOtherOptionsOrData) {
       (void)run("first", true, 0);
       return std::string("no error");
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return std::string(error.what());
     }
   };
@@ -476,7 +476,7 @@ TEST_F(Training, RefusesToResumeOnAnotherBaseModel) {
     (void)run("first", true, 0);
     FAIL() << "expected an error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_NE(std::string(error.what()).find("made with another base model"), std::string::npos)
         << error.what();
   }

@@ -65,6 +65,10 @@ bool means_unknown(std::int64_t result) {
 
 }  // namespace
 
+void check_spill_directory(const std::filesystem::path& directory) {
+  close(open_nameless(directory));
+}
+
 SpillFile::Descriptor::~Descriptor() {
   close(number_);
 }

@@ -15,6 +15,10 @@
 
 namespace longtune {
 
+/// Throws Error kIo, naming the directory, where a SpillFile could not be made there. Leaves
+/// nothing behind.
+void check_spill_directory(const std::filesystem::path& directory);
+
 /// A file of equal records that lives as long as this object and no longer: it has no name, so that
 /// nothing is left of it however the process ends. Past the page cache where the file system allows
 /// (direct I/O); where it does not, the cache is told to forget each record once it is on the disk.

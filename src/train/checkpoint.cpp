@@ -88,7 +88,7 @@ void check_options(const nlohmann::json& saved,
     const char* absent = name == "rope-scaling" ? "\"file\"" : "no value";
     const std::string before = saved.contains(name) ? saved.at(name).dump() : absent;
     if (before != value.dump()) {
-      fail(ErrorCode::kBadInput,
+      fail(ErrorCode::kInvalidArgument,
            "checkpoint",
            "{} was made with {} {}, but this run has {}: resume with the same options",
            file,
@@ -126,13 +126,13 @@ CheckpointPosition load_checkpoint(const CheckpointState& state, const fs::path&
   try {
     check_options(json.at("options"), *state.options, file);
     if (json.at("data_fingerprint") != fingerprint_text(state.data_fingerprint)) {
-      fail(ErrorCode::kBadInput,
+      fail(ErrorCode::kInvalidArgument,
            "checkpoint",
            "{} was made with other data: resume with the same --data and tokenizer",
            file);
     }
     if (json.at("model_fingerprint") != fingerprint_text(state.model_fingerprint)) {
-      fail(ErrorCode::kBadInput,
+      fail(ErrorCode::kInvalidArgument,
            "checkpoint",
            "{} was made with another base model: resume with the same --model",
            file);
