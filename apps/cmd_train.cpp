@@ -118,7 +118,7 @@ class RunProgress : public RunObserver {
   void on_begin(std::int64_t steps_done) override {
     write_file(output_ / "run.toml", configuration_);
     if (steps_done > 0) {
-      progress_.note(fmt::format("resumed after step {}", steps_done));
+      progress_.note(fmt::format("resumed after step {} of {}", steps_done, steps_));
     } else if (is_resumed_) {
       progress_.note(fmt::format("no checkpoint in {}: the run begins anew", output_.string()));
     }

@@ -450,6 +450,43 @@ TEST_F(Training, RefusesToResumeWithOtherOptionsOrData) {
   EXPECT_NE(message().find("made with other data"), std::string::npos) << message();
 }
 
+// With a constant rate to the bit what the longer run gives; else at the longer schedule's rates.
+TEST_F(Training, GoesOnForMoreSteps) {
+  const std::int64_t steps = options_.steps;
+  for (const ScheduleKind kind : {ScheduleKind::kConstant, ScheduleKind::kCosine}) {
+    options_.schedule = kind;
+    const std::string name = name_of(kind);
+    options_.steps = steps + 3;
+    (void)run("long-" + name, false, 0);
+    options_.steps = steps;
+    EXPECT_TRUE(run(name, false, 0).finished);
+    options_.steps = steps + 3;
+    EXPECT_TRUE(run(name, true, 0).finished);
+    const auto file = [&](const std::string& output) {
+      return test::read_text(scratch_.path() / output / "adapter_model.safetensors");
+    };
+    EXPECT_EQ(file(name) == file("long-" + name), kind == ScheduleKind::kConstant);
+    std::ifstream lines(scratch_.path() / name / "metrics.jsonl");
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      const auto step = json.at("step").get<std::int64_t>();
+      const Schedule schedule{.kind = kind,
+                              .peak = options_.lr,
+                              .warmup = options_.warmup,
+                              .steps = step > steps ? steps + 3 : steps};
+      EXPECT_DOUBLE_EQ(json.at("lr").get<double>(), schedule.at(step)) << name << " " << step;
+    }
+    options_.steps = steps;
+    try {
+      (void)run(name, true, 0);
+      FAIL() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("is fewer than"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST_F(Training, ResumesFromBeforeThereWasAChoiceOfRopeScaling) {
   (void)run("old", false, 2);
   const fs::path state = scratch_.path() / "old" / "checkpoints" / "step-2" / "state.json";

@@ -15,8 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// What determines the result of a run, as it stands in state.json. Steps, the schedule's end, are
-// part of it; a budget or a thread count is not.
 // All that decides what is attended, in one value: what does not count has no say. Chunks of 64 are
 // called pages, and seeing only what was asked for goes unsaid, as before there was a choice.
 Json describe_attention(const AttentionOptions& attention) {
@@ -42,6 +40,8 @@ Json describe_attention(const AttentionOptions& attention) {
                                                                                    : "");
 }
 
+// What determines the result of a run, as it stands in state.json; a budget or a thread count does
+// not.
 Json describe_options(const TrainOptions& options) {
   Json targets = Json::array();
   for (int kind = 0; kind < kLinearKinds; ++kind) {
@@ -84,6 +84,10 @@ void check_options(const nlohmann::json& saved,
                    const std::string& file) {
   const Json wanted = describe_options(options);
   for (const auto& [name, value] : wanted.items()) {
+    if (name == "steps" || name == "warmup") {
+      continue;  // a run may go on for longer: its next steps take their rates from the new
+                 // schedule
+    }
     // Checkpoints from before there was a choice of RoPE scaling do not name it.
     const char* absent = name == "rope-scaling" ? "\"file\"" : "no value";
     const std::string before = saved.contains(name) ? saved.at(name).dump() : absent;
@@ -139,14 +143,21 @@ CheckpointPosition load_checkpoint(const CheckpointState& state, const fs::path&
     }
     const CheckpointPosition position{.step = json.at("step").get<std::int64_t>(),
                                       .cursor = json.at("cursor").get<std::int64_t>()};
-    if (position.step < 0 || position.step > state.options->steps || position.cursor < 0) {
+    if (position.step < 0 || position.cursor < 0) {
       fail(ErrorCode::kBadInput,
            "checkpoint",
-           "{} stands at step {} and sample {}, outside a run of {} steps",
+           "{} stands at step {} and sample {}",
            file,
            position.step,
-           position.cursor,
-           state.options->steps);
+           position.cursor);
+    }
+    if (position.step > state.options->steps) {
+      fail(ErrorCode::kInvalidArgument,
+           "checkpoint",
+           "--steps {} is fewer than {} has behind it: {}",
+           state.options->steps,
+           file,
+           position.step);
     }
     load_adapter(*state.adapter, directory);
     load_tensors(directory / kOptimizerFile,

@@ -118,8 +118,10 @@ class Trainer {
   /// options. `directory` exists and is empty.
   void save(const std::filesystem::path& directory, const std::string& base_model) const;
 
-  /// Continues from what save() wrote. Throws Error kBadInput where the checkpoint is malformed or
-  /// does not belong to these options or this data, naming the first difference.
+  /// Continues from what save() wrote; steps and warm-up may be others than then. Throws Error
+  /// kBadInput where the checkpoint is malformed, and kInvalidArgument, naming the first
+  /// difference, where it does not belong to these options or this data, or has more steps behind
+  /// it.
   void restore(const std::filesystem::path& directory);
 
  private:
