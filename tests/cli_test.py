@@ -124,7 +124,7 @@ class Usage(CommandLine):
         self.assertIn("min-max", text)
         self.succeed("bench", "needle", "--context", 1024, "--needles", 16, "--hga.topk-groups", 2, "--json", file)
         self.assertLess(min(row["found"] for row in json.loads(file.read_text())["rows"]), 1)
-        self.refuse(2, "--context 1000 is not a multiple of 64", "bench", "needle", "--context", 1000)
+        self.refuse(2, "--context 1000 is not a multiple of --hga.chunk 64", "bench", "needle", "--context", 1000)
         self.refuse(2, "--needles 3 is not a positive multiple of 16", "bench", "needle", "--needles", 3)
         self.refuse(2, "--head-dim 12 is not a multiple of 8", "bench", "needle", "--head-dim", 12)
 
