@@ -106,7 +106,12 @@ void add_model_options(OptionSet& options, ModelArgs& args) {
                                                              {"f32", DType::kF32}};
   options.add_choice(
       {"activations", "TYPE", "activations: bf16, f32"}, args.options.activations, floats);
-  options.add_choice({"kv", "TYPE", "keys and values: bf16, f32"}, args.options.kv, floats);
+  std::vector<std::pair<std::string, DType>> kept = floats;
+  kept.emplace_back("int8", DType::kI8);
+  options.add_choice(
+      {"kv", "TYPE", "keys and values: bf16, f32, int8 (off the device; bf16 on it)"},
+      args.options.kv,
+      kept);
   options.add({"rope-scaling", "HOW", "file (as the model's file says), none, linear:F, yarn:F"},
               args.options.rope);
   add_attention_options(options, args);

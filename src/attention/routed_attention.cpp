@@ -22,15 +22,23 @@ std::int64_t pages_of_a_block(const RoutedAttention::Shape& shape,
   return std::min(pages, kept * hga.chunk_pages() + own + lists * hga.capacity());
 }
 
+TieredKvStore::Shape store_shape(const RoutedAttention::Shape& shape) {
+  return {.L = shape.L,
+          .Hkv = shape.Hkv,
+          .D = shape.D,
+          .dtype = shape.kv,
+          .capacity = shape.context,
+          .cell_tokens = shape.cell_tokens,
+          .keep = shape.replays ? KvKeep::kOneLayer : KvKeep::kAllLayers};
+}
+
 // With a bank that is large enough, chosen where none is given.
 KvTiers with_bank(const RoutedAttention::Shape& shape,
                   const AttentionOptions& options,
                   KvTiers tiers) {
-  const std::int64_t page = ops::kv_page_bytes(shape.Hkv, shape.D, shape.kv);
-  const std::int64_t pages = shape.context / ops::kPageTokens;
-  const std::int64_t host =
-      tiers.host_bytes ? std::min(pages, *tiers.host_bytes / (page * shape.L)) : pages;
-  const std::int64_t needed = std::min(pages - host, pages_of_a_block(shape, options)) * page;
+  const std::int64_t page = ops::kv_page_bytes(shape.Hkv, shape.D, ops::kv_device_dtype(shape.kv));
+  const std::int64_t banked = TieredKvStore::split(store_shape(shape), tiers).banked;
+  const std::int64_t needed = std::min(banked, pages_of_a_block(shape, options)) * page;
   if (tiers.bank_bytes && *tiers.bank_bytes < needed) {
     fail(ErrorCode::kOutOfBudget,
          "attention",
@@ -104,23 +112,13 @@ RoutedAttention::RoutedAttention(const Shape& shape,
                                  const KvTiers& tiers,
                                  Arena& arena,
                                  Plan& plan)
-    : shape_(shape),
-      store_({.L = shape.L,
-              .Hkv = shape.Hkv,
-              .D = shape.D,
-              .dtype = shape.kv,
-              .capacity = shape.context,
-              .cell_tokens = shape.cell_tokens,
-              .keep = shape.replays ? KvKeep::kOneLayer : KvKeep::kAllLayers},
-             with_bank(shape, options, tiers),
-             arena,
-             plan) {
+    : shape_(shape), store_(store_shape(shape), with_bank(shape, options, tiers), arena, plan) {
   if (!options.is_dense()) {
     hga_.emplace(Hga::Shape{.L = shape.L,
                             .Hq = shape.Hq,
                             .Hkv = shape.Hkv,
                             .D = shape.D,
-                            .kv = shape.kv,
+                            .kv = ops::kv_device_dtype(shape.kv),
                             .context = shape.context,
                             .cell_tokens = shape.cell_tokens,
                             .replays = shape.replays},
@@ -148,6 +146,10 @@ ops::KvPages RoutedAttention::live(std::int64_t layer) {
   return store_.live(layer, first_position_, T_);
 }
 
+void RoutedAttention::close(std::int64_t layer) {
+  store_.close(layer, first_position_, T_);
+}
+
 ops::Selection RoutedAttention::chosen(std::int64_t layer) const {
   return hga_ ? hga_->chosen(layer) : ops::Selection{};
 }
@@ -160,29 +162,29 @@ std::vector<RoutedAttention::Piece> RoutedAttention::pieces(const ops::Selection
   const std::int64_t end = first_position_ + T_;
   std::vector<Piece> result(1);
   std::vector<char> is_seen(static_cast<std::size_t>(first_position_ / ops::kPageTokens));
-  std::int64_t on_disk = 0;
+  std::int64_t banked = 0;
   std::int64_t block = 0;
   for (std::int64_t position = first_position_; position < end; ++block) {
     const std::int64_t next =
         selection.capacity > 0 ? std::min(end, (position / step + 1) * step) : end;
     std::vector<std::int64_t> fresh;
-    std::int64_t fresh_on_disk = 0;
+    std::int64_t fresh_banked = 0;
     // Of a run of pages the last query sees all that another one does.
     history.of_block(block, selection.capacity > 0 ? position : end - 1, [&](std::int64_t page) {
       if (is_seen[static_cast<std::size_t>(page)] == 0) {
         is_seen[static_cast<std::size_t>(page)] = 1;
         fresh.push_back(page);
-        fresh_on_disk += store_.is_on_disk(page) ? 1 : 0;
+        fresh_banked += store_.needs_bank(page) ? 1 : 0;
       }
     });
-    if (on_disk + fresh_on_disk > store_.bank_pages() && result.back().count > 0) {
+    if (banked + fresh_banked > store_.bank_pages() && result.back().count > 0) {
       std::ranges::fill(is_seen, 0);
       result.push_back({.first = position - first_position_});
-      on_disk = 0;
+      banked = 0;
       --block;  // once more, for a piece of its own
       continue;
     }
-    on_disk += fresh_on_disk;
+    banked += fresh_banked;
     result.back().history.insert(result.back().history.end(), fresh.begin(), fresh.end());
     result.back().count += next - position;
     position = next;

@@ -20,7 +20,7 @@ class RoutedAttention {
     std::int64_t Hq = 0;
     std::int64_t Hkv = 0;
     std::int64_t D = 0;
-    DType kv = DType::kBf16;
+    DType kv = DType::kBf16;       ///< see TieredKvStore::Shape
     std::int64_t context = 0;      ///< the most tokens of a sequence
     std::int64_t cell_tokens = 0;  ///< the most tokens of a cell
     bool replays = false;          ///< the backward pass replays what the forward pass saw
@@ -44,12 +44,16 @@ class RoutedAttention {
   /// Pages of a layer for the cell's keys and values to be written to.
   [[nodiscard]] ops::KvPages live(std::int64_t layer);
 
-  /// Attention of a layer whose keys and values were written to live(layer): chooses what the
+  /// After they were written, in the forward pass and again in the backward pass: closes the pages
+  /// that are complete.
+  void close(std::int64_t layer);
+
+  /// Attention of a layer whose pages were closed: chooses what the
   /// cell's queries see, and lets go of the pages that the cell closed. `args` has all but kv,
   /// first_position and selection.
   void forward(std::int64_t layer, ops::AttentionForward args);
 
-  /// The same again in the backward pass, after live(layer) was written again.
+  /// The same again in the backward pass, after live(layer) was written and closed again.
   void recompute(std::int64_t layer, const ops::AttentionForward& args);
 
   /// Its gradients; `args` has all but kv, first_position, live_begin and selection.

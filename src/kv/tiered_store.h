@@ -34,13 +34,18 @@ struct KvTiers {
 /// host memory or, behind the caller, to a file, and is readable while a Pin holds it. The first
 /// pages of every layer are those in host memory, where they are read in place (unified memory);
 /// those on disk come through a bank on the device. One thread and one Pin at a time.
+///
+/// With int8 a page is rounded once, when it closes, and its int8 form moves between the tiers,
+/// with which it comes to be half as large. The device has bf16: what is live as it was appended,
+/// and beside it, where it closed in this cell, as it will be read from then on; closed pages come
+/// through the bank from host memory too.
 class TieredKvStore {
  public:
   struct Shape {
     std::int64_t L = 0;
     std::int64_t Hkv = 0;
     std::int64_t D = 0;
-    DType dtype = DType::kBf16;
+    DType dtype = DType::kBf16;    ///< kF32, kBf16 or kI8
     std::int64_t capacity = 0;     ///< tokens of a sequence
     std::int64_t cell_tokens = 0;  ///< the most tokens of a cell
     /// kOneLayer: all layers share the live pages; cells then begin at multiples of 64 and a page
@@ -54,10 +59,15 @@ class TieredKvStore {
   TieredKvStore(const Shape& shape, const KvTiers& tiers, Arena& arena, Plan& plan);
 
   /// The pages of a layer with those of the cell [first_position, first_position + T) live, all
-  /// others null; valid until the next call of `live`.
+  /// others null; valid until the next call of `live`. Their closed form is that of the layer that
+  /// was closed last.
   [[nodiscard]] ops::KvPages live(std::int64_t layer, std::int64_t first_position, std::int64_t T);
 
-  /// Copies the pages that the cell closed to where they will be read from.
+  /// Rounds the pages of a layer that the cell closed, once it was written; nothing unless int8.
+  void close(std::int64_t layer, std::int64_t first_position, std::int64_t T);
+
+  /// Copies the pages that the cell closed to where they will be read from. With int8 after `close`
+  /// of the same layer.
   void retire(std::int64_t layer, std::int64_t first_position, std::int64_t T);
 
   /// Readable pages of a layer. Moves, does not copy.
@@ -76,12 +86,13 @@ class TieredKvStore {
 
     PageBank* bank_ = nullptr;
     std::vector<std::int64_t> slots_;
-    std::vector<std::byte*> table_;
+    std::vector<std::byte*> table_;   ///< as appended
+    std::vector<std::byte*> closed_;  ///< as closed, with int8
     ops::KvPages pages_;
   };
 
   /// The live pages of the cell with `history`, distinct closed pages from before it. Waits for
-  /// those on disk. Throws Error kInvalidArgument where more of them are on disk than the bank has
+  /// those on disk. Throws Error kInvalidArgument where more of them need the bank than it has
   /// slots, kIo where reading, or an earlier writing, failed.
   [[nodiscard]] Pin pin(std::int64_t layer,
                         std::span<const std::int32_t> history,
@@ -94,8 +105,16 @@ class TieredKvStore {
   /// Forgets the sequence.
   void reset();
 
-  /// Whether a page has to come through the bank.
-  [[nodiscard]] bool is_on_disk(std::int64_t page) const { return page >= host_pages_; }
+  /// Whether a closed page has to come through the bank.
+  [[nodiscard]] bool needs_bank(std::int64_t page) const { return is_int8() || is_on_disk(page); }
+
+  /// Of a layer, the pages in host memory and those that may have to come through the bank.
+  struct Split {
+    std::int64_t host = 0;
+    std::int64_t banked = 0;
+  };
+
+  [[nodiscard]] static Split split(const Shape& shape, const KvTiers& tiers);
 
   [[nodiscard]] std::int64_t bank_pages() const { return bank_.slots(); }
 
@@ -103,7 +122,7 @@ class TieredKvStore {
     std::int64_t to_host = 0;  ///< bytes of closed pages copied to host memory
     std::int64_t to_disk = 0;  ///< bytes
     std::int64_t from_disk = 0;
-    std::int64_t hits = 0;  ///< pages on disk that the bank had
+    std::int64_t hits = 0;  ///< pages that need the bank and were there
     std::int64_t misses = 0;
     double waited = 0;             ///< seconds that the caller waited for the disk
     double disk_busy = 0;          ///< seconds that the disk was read or written
@@ -120,24 +139,39 @@ class TieredKvStore {
     SpillFile::Ticket ticket = 0;
   };
 
+  [[nodiscard]] bool is_int8() const { return shape_.dtype == DType::kI8; }
+
+  [[nodiscard]] bool is_on_disk(std::int64_t page) const { return page >= host_pages_; }
+
   [[nodiscard]] std::byte* live_slot(std::int64_t layer, std::int64_t page) const;
+  [[nodiscard]] std::byte* closed_slot(std::int64_t page) const;
+  [[nodiscard]] const std::byte* stored_form(std::int64_t layer, std::int64_t page) const;
+  [[nodiscard]] TensorView rows_at(std::byte* page) const;
+  void fill_slot(std::int64_t slot, const std::byte* stored);
   [[nodiscard]] std::int64_t key_of(std::int64_t layer, std::int64_t page) const;
   [[nodiscard]] std::int64_t record_of(std::int64_t layer, std::int64_t page) const;
   void write(std::int64_t layer, std::int64_t page);
   bool begin_reading(std::int64_t layer, std::int64_t page);
   void finish_reading();
-  void load(std::int64_t layer, std::span<const std::int32_t> missing, Pin& pin);
+  void load_from_host(std::int64_t layer, std::int64_t page, Pin& pin);
+  void load_from_disk(std::int64_t layer, std::span<const std::int32_t> missing, Pin& pin);
+  void hold(std::int64_t slot, std::int64_t page, Pin& pin);
 
   Shape shape_;
-  std::int64_t page_bytes_;
+  std::int64_t page_bytes_;    ///< on the device
+  std::int64_t stored_bytes_;  ///< of a page in the other tiers
   std::int64_t pages_;         ///< of a layer
   std::int64_t closed_pages_;  ///< of them, those that can close
   std::int64_t host_pages_;    ///< of a layer, in host memory
   std::int64_t live_pages_;    ///< of a layer
   std::byte* live_ = nullptr;
+  std::byte* closed_ = nullptr;  ///< (live_pages_) as closed, of one layer, with int8
+  TensorView int8_;              ///< (live_pages_ + 1, stored_bytes_): the same, and what moves to
+                                 ///< the bank
   std::byte* bank_memory_ = nullptr;
   PageBank bank_;
   std::vector<std::byte*> live_table_;
+  std::vector<std::byte*> closed_table_;            ///< with int8
   std::vector<std::unique_ptr<std::byte[]>> host_;  ///< (L, host_pages_), taken as pages close
 
   std::vector<AlignedBuffer> write_buffers_;

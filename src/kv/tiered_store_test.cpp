@@ -208,7 +208,7 @@ TEST(TieredKvStore, SaysWhatDoesNotFit) {
         (void)memory.store().pin(0, std::vector<std::int32_t>{0, 1, 2}, 256, 64);
       },
       ErrorCode::kInvalidArgument,
-      "3 pages from disk do not fit the bank of 2");
+      "3 pages do not fit the bank of 2");
 }
 
 }  // namespace

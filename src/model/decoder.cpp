@@ -62,6 +62,12 @@ void Decoder::take_keys_and_values(Arena& arena, Plan& plan) {
   const ModelOptions& model = options_.model;
   check(model.attention);
   if (model.attention.is_dense() && !model.kv_tiers) {
+    if (model.kv == DType::kI8) {
+      fail(ErrorCode::kInvalidArgument,
+           "decoder",
+           "--kv int8 is for keys and values that leave the device, but dense attention keeps all "
+           "of them there: add --kv-host SIZE, or take --attention hga");
+    }
     kv_.emplace(KvShape{.L = config_.L,
                         .Hkv = config_.Hkv,
                         .D = config_.D,

@@ -158,6 +158,9 @@ void attention_block(const LayerStep& step,
   ops::rope_apply({.x = a.q, .cos = cell.cos, .sin = cell.sin});
   ops::rope_apply({.x = a.k, .cos = cell.cos, .sin = cell.sin});
   ops::kv_append({.kv = step.kv, .k = a.k, .v = a.v, .first_position = cell.first_position});
+  if (step.routed != nullptr) {
+    step.routed->close(step.layer);
+  }
   if (attention == LayerAttention::kRecomputed) {
     attend(step, {.out = a.out, .lse = a.lse, .q = a.q, .scale = attention_scale(model)}, pass);
   }

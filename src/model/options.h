@@ -23,7 +23,7 @@ struct Offload {
 struct ModelOptions {
   BaseWeights base = BaseWeights::kFile;
   DType activations = DType::kBf16;
-  DType kv = DType::kBf16;
+  DType kv = DType::kBf16;  ///< kF32, kBf16, or kI8 for what leaves the device
   AttentionOptions attention;
   RopeChoice rope;  ///< instead of the RoPE scaling of the model's file
   /// Where keys and values of earlier segments are kept; none: dense attention has them on the

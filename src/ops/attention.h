@@ -34,7 +34,8 @@ struct AttentionForward {
 void attention_forward(const AttentionForward& args);
 
 /// Gradients of queries and of the live keys and values, those from `live_begin` on; earlier ones
-/// are detached history, which counts for dq only.
+/// are detached history, which counts for dq only. Where pages are rounded as they close, the
+/// gradient of what was rounded counts as that of what was appended (straight through).
 ///
 ///     delta[t, h] = sum_d dout[t, h, d] * out[t, h, d]
 ///

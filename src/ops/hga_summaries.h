@@ -42,7 +42,7 @@ struct HgaSummaries {
   TensorView chunks;      ///< (Hkv, C, S), S = summary_width, dtype of the pages; chunks
                           ///< [first_chunk, end_chunk) are written
   TensorView groups;      ///< (Hkv, C * chunk / group, S), dtype of the pages; likewise
-  KvPages kv;             ///< keys of these chunks, rotated
+  KvPages kv;             ///< keys of these chunks, rotated, which are read as closed
   ConstTensorView turns;  ///< (2, chunk, D / 2) f32, from hga_turns; not read for kMinMax
   std::int64_t chunk_tokens = kPageTokens;  ///< of a chunk: 64 or 128
   std::int64_t group_tokens = 16;           ///< 8, 16, 32 or 64

@@ -27,6 +27,8 @@ const char* name_of(DType dtype) {
       return "bf16";
     case DType::kI32:
       return "i32";
+    case DType::kI8:
+      return "int8";
   }
   return "?";
 }

@@ -12,14 +12,14 @@
 
 namespace longtune {
 
-enum class DType : std::uint8_t { kF32, kBf16, kI32 };
+enum class DType : std::uint8_t { kF32, kBf16, kI32, kI8 };
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 
 [[nodiscard]] constexpr std::int64_t size_of(DType dtype) {
-  return dtype == DType::kBf16 ? 2 : 4;
+  return dtype == DType::kI8 ? 1 : dtype == DType::kBf16 ? 2 : 4;
 }
 
-/// "f32", "bf16", "i32".
+/// "f32", "bf16", "i32", "int8".
 [[nodiscard]] const char* name_of(DType dtype);
 
 /// A contiguous, non-owning view of up to four dimensions: trivially copyable, passed by value.

@@ -338,7 +338,7 @@ void Unit::visit_page(std::int64_t page) const {
     visit_live_page(page);
     return;
   }
-  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page, scratch_.wide);
+  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page_, page, scratch_.wide);
   for_each_piece([&](const Piece& piece) {
     BackwardTile tile = tile_of(piece);
     tile.tile = keys;
@@ -348,7 +348,7 @@ void Unit::visit_page(std::int64_t page) const {
 
 void Unit::visit_live_page(std::int64_t page) const {
   const std::int64_t D = set_.kv.D;
-  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page, scratch_.wide);
+  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page_, page, scratch_.wide);
   const std::int64_t live_pages = set_.end_page() - pass_.live_page;
   const std::int64_t place = kv_head_ * live_pages + page - pass_.live_page;
   const bool follows =

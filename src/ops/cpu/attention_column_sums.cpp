@@ -59,7 +59,7 @@ void Pass::add_block(const QueryBlock& block,
   std::uint64_t seen[kTaskRows];
   causal_bits(block, seen);
   for (std::int64_t page = first_page; page < std::min(end_page, block.page + 1); ++page) {
-    const KeyTile tile = load_tile(set, tiles, block.kv_head, page, wide);
+    const KeyTile tile = load_tile(set, tiles, block.kv_head, block.page, page, wide);
     for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
       tiles.add_weights({.q_t = q_t + row * D,
                          .lse = lse + row,

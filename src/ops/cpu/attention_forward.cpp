@@ -110,7 +110,7 @@ class ForwardBlock {
   }
 
   void visit_page(std::int64_t page) const {
-    const KeyTile tile = load_tile(set_, tiles_, block_.kv_head, page, scratch_.wide);
+    const KeyTile tile = load_tile(set_, tiles_, block_.kv_head, block_.page, page, scratch_.wide);
     if (page == block_.page) {
       visit(tile, causal_bits);
     } else {
@@ -212,12 +212,14 @@ class FewRowsBlock {
 
   void visit_page(std::int64_t page) {
     FewRowsTile few = tile_of();
-    few.runs[0] = {.keys = set_.kv.keys(page, block_.kv_head),
-                   .values = set_.kv.values(page, block_.kv_head),
+    const KvPages kv = set_.kv.as_read_from(block_.page, page);
+    few.runs[0] = {.keys = kv.keys(page, block_.kv_head),
+                   .values = kv.values(page, block_.kv_head),
                    .count = std::min(kPageTokens, set_.end() - page * kPageTokens)};
     few.run_count = 1;
-    if (page < block_.page && set_.kv.pages[page + 1] != nullptr) {
-      few.next_keys = set_.kv.keys(page + 1, block_.kv_head);
+    const KvPages next = set_.kv.as_read_from(block_.page, page + 1);
+    if (page < block_.page && next.pages[page + 1] != nullptr) {
+      few.next_keys = next.keys(page + 1, block_.kv_head);
     }
     std::uint64_t seen[kPanelRows];
     if (page == block_.page) {

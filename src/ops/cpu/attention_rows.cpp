@@ -68,10 +68,12 @@ void causal_bits(const QueryBlock& block, std::uint64_t* seen) {
 KeyTile load_tile(const QuerySet& set,
                   const AttentionTiles& tiles,
                   std::int64_t kv_head,
+                  std::int64_t query_page,
                   std::int64_t page,
                   float* wide) {
-  const std::byte* keys = set.kv.keys(page, kv_head);
-  const std::byte* values = set.kv.values(page, kv_head);
+  const KvPages kv = set.kv.as_read_from(query_page, page);
+  const std::byte* keys = kv.keys(page, kv_head);
+  const std::byte* values = kv.values(page, kv_head);
   const std::int64_t count = std::min(kPageTokens, set.end() - page * kPageTokens);
   if (set.kv.dtype == DType::kF32) {
     return {.keys = reinterpret_cast<const float*>(keys),
@@ -85,7 +87,10 @@ KeyTile load_tile(const QuerySet& set,
 }
 
 GroupTiles::GroupTiles(const QuerySet& set, const QueryBlock& block)
-    : set_(set), kv_head_(block.kv_head), tokens_(set.selection.group_tokens) {
+    : set_(set),
+      kv_(set.kv.as_closed()),
+      kv_head_(block.kv_head),
+      tokens_(set.selection.group_tokens) {
   const Selection& selection = set.selection;
   if (!set.has_groups()) {
     return;
@@ -99,7 +104,7 @@ GroupTiles::GroupTiles(const QuerySet& set, const QueryBlock& block)
 }
 
 KeyTile GroupTiles::load(const AttentionTiles& tiles, std::int64_t tile, float* wide) const {
-  const KvPages& kv = set_.kv;
+  const KvPages& kv = kv_;
   const std::int64_t size = tokens_ * kv.D;
   float* wide_values = wide + kTileKeys * kv.D;
   KeyTile result{.keys = wide, .values = wide_values};
@@ -121,7 +126,7 @@ KeyTile GroupTiles::load(const AttentionTiles& tiles, std::int64_t tile, float* 
 }
 
 void GroupTiles::runs(std::int64_t tile, FewRowsTile& few) const {
-  const KvPages& kv = set_.kv;
+  const KvPages& kv = kv_;
   few.run_count = 0;
   for_each_group(tile, [&](std::int64_t token, std::int64_t /*key*/) {
     const std::int64_t skipped = token % kPageTokens * kv.D * size_of(kv.dtype);

@@ -102,11 +102,12 @@ void gather_rows(const QuerySet& set,
 /// (panels * 16) words, padding sees the first key.
 void causal_bits(const QueryBlock& block, std::uint64_t* seen);
 
-/// The keys and values that the queries may see of a page; bf16 is widened into `wide`, of
-/// 2 * 64 * D values.
+/// The keys and values that queries in `query_page` may see of a page; bf16 is widened into `wide`,
+/// of 2 * 64 * D values.
 [[nodiscard]] KeyTile load_tile(const QuerySet& set,
                                 const AttentionTiles& tiles,
                                 std::int64_t kv_head,
+                                std::int64_t query_page,
                                 std::int64_t page,
                                 float* wide);
 
@@ -144,6 +145,7 @@ class GroupTiles {
   [[nodiscard]] std::int64_t per_tile() const { return kTileKeys / tokens_; }
 
   const QuerySet& set_;
+  KvPages kv_;  ///< as closed: groups lie in other chunks than their readers
   std::int64_t kv_head_;
   std::int64_t list_index_ = 0;
   std::int64_t tokens_;      ///< of a group

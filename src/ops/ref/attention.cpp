@@ -30,6 +30,23 @@ std::vector<double> gathered(const KvPages& kv, std::int64_t head, std::int64_t 
       kv.dtype, [&]<class Stored>(Stored*) { return gathered<Stored>(kv, head, S, keys); });
 }
 
+// Keys or values of one KV head in both forms, (S, D).
+struct Rows {
+  std::vector<double> appended, closed;
+  std::int64_t D;
+
+  Rows(const KvPages& kv, std::int64_t head, std::int64_t S, bool keys)
+      : appended(gathered(kv, head, S, keys)),
+        closed(gathered(kv.as_closed(), head, S, keys)),
+        D(kv.D) {}
+
+  // Row j as the query at `position` reads it.
+  [[nodiscard]] const double* at(std::int64_t position, std::int64_t j) const {
+    const bool own = KvPages::is_in_own_chunk(position / kPageTokens, j / kPageTokens);
+    return (own ? appended : closed).data() + j * D;
+  }
+};
+
 template <class Float>
 double dot(const Float* row, const double* other, std::int64_t D) {
   double sum = 0;
@@ -89,15 +106,17 @@ void forward(const AttentionForward& args) {
   const auto D = args.q.dim(2);
   for (std::int64_t h = 0; h < Hq; ++h) {
     const std::int64_t kv_head = h / (Hq / args.kv.Hkv);
-    const auto keys = gathered(args.kv, kv_head, args.first_position + T, true);
-    const auto values = gathered(args.kv, kv_head, args.first_position + T, false);
+    const Rows keys(args.kv, kv_head, args.first_position + T, true);
+    const Rows values(args.kv, kv_head, args.first_position + T, false);
     for (std::int64_t t = 0; t < T; ++t) {
+      const std::int64_t position = args.first_position + t;
       const auto* q = args.q.as<Float>() + (t * Hq + h) * D;
-      const std::int64_t seen = args.first_position + t + 1;
+      const std::int64_t seen = position + 1;
       std::vector<double> scores;
       double highest = -INFINITY;
       for (std::int64_t j = 0; j < seen; ++j) {
-        scores.push_back(sight.sees(h, t, j) ? args.scale * dot(q, &keys[j * D], D) : -INFINITY);
+        scores.push_back(sight.sees(h, t, j) ? args.scale * dot(q, keys.at(position, j), D)
+                                             : -INFINITY);
         highest = std::max(highest, scores.back());
       }
       double sum = 0;
@@ -109,7 +128,7 @@ void forward(const AttentionForward& args) {
       for (std::int64_t d = 0; d < D; ++d) {
         double out = 0;
         for (std::int64_t j = 0; j < seen; ++j) {
-          out += std::exp(scores[j] - lse) * values[j * D + d];
+          out += std::exp(scores[j] - lse) * values.at(position, j)[d];
         }
         args.out.as<Float>()[(t * Hq + h) * D + d] = Float(static_cast<float>(out));
       }
@@ -119,14 +138,15 @@ void forward(const AttentionForward& args) {
 
 // One KV head: keys and values (S, D) and their gradients before the detached history is left out.
 struct Head {
-  std::vector<double> keys, values, dk, dv;
+  Rows keys, values;
+  std::vector<double> dk, dv;
 };
 
 template <class Float>
 void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t, Head& head) {
   const auto Hq = args.q.dim(1);
   const auto D = args.q.dim(2);
-  const std::int64_t seen = args.first_position + t + 1;
+  const std::int64_t position = args.first_position + t;
   const std::int64_t row = (t * Hq + h) * D;
   const auto* q = args.q.as<Float>() + row;
   const auto* dout = args.dout.as<Float>() + row;
@@ -138,15 +158,16 @@ void backward_row(const AttentionBackward& args, std::int64_t h, std::int64_t t,
   args.delta.as<float>()[t * Hq + h] = static_cast<float>(delta);
   std::vector<double> dq(static_cast<std::size_t>(D));
   const Sight sight = sight_of(args);
-  for (std::int64_t j = 0; j < seen; ++j) {
+  for (std::int64_t j = 0; j <= position; ++j) {
     if (!sight.sees(h, t, j)) {
       continue;
     }
-    const double score = args.scale * dot(q, &head.keys[j * D], D);
+    const double* key = head.keys.at(position, j);
+    const double score = args.scale * dot(q, key, D);
     const double p = std::exp(score - args.lse.as<float>()[t * Hq + h]);
-    const double ds = p * (dot(dout, &head.values[j * D], D) - delta);
+    const double ds = p * (dot(dout, head.values.at(position, j), D) - delta);
     for (std::int64_t d = 0; d < D; ++d) {
-      dq[d] += args.scale * ds * head.keys[j * D + d];
+      dq[d] += args.scale * ds * key[d];
       head.dk[j * D + d] += args.scale * ds * static_cast<float>(q[d]);
       head.dv[j * D + d] += p * static_cast<float>(dout[d]);
     }
@@ -165,8 +186,8 @@ void backward(const AttentionBackward& args) {
   const std::int64_t S = args.first_position + T;
   for (std::int64_t kv_head = 0; kv_head < Hkv; ++kv_head) {
     const auto size = static_cast<std::size_t>(S * D);
-    Head head{.keys = gathered(args.kv, kv_head, S, true),
-              .values = gathered(args.kv, kv_head, S, false),
+    Head head{.keys = Rows(args.kv, kv_head, S, true),
+              .values = Rows(args.kv, kv_head, S, false),
               .dk = std::vector<double>(size),
               .dv = std::vector<double>(size)};
     for (std::int64_t h = kv_head * G; h < (kv_head + 1) * G; ++h) {
@@ -193,7 +214,7 @@ void column_sums(const AttentionColumnSums& args) {
   const std::int64_t G = Hq / args.kv.Hkv;
   const std::int64_t S = args.sums.dim(1);
   for (std::int64_t kv_head = 0; kv_head < args.kv.Hkv; ++kv_head) {
-    const auto keys = gathered(args.kv, kv_head, S, true);
+    const Rows keys(args.kv, kv_head, S, true);
     for (std::int64_t j = 0; j < S; ++j) {
       double sum = 0;
       const std::int64_t first = std::max(args.first_row, j - args.first_position);
@@ -201,7 +222,7 @@ void column_sums(const AttentionColumnSums& args) {
         for (std::int64_t h = kv_head * G; h < (kv_head + 1) * G; ++h) {
           const auto* q = args.q.as<Float>() + (t * Hq + h) * D;
           const double lse = args.lse.as<float>()[t * Hq + h];
-          sum += std::exp(args.scale * dot(q, &keys[j * D], D) - lse);
+          sum += std::exp(args.scale * dot(q, keys.at(args.first_position + t, j), D) - lse);
         }
       }
       args.sums.as<float>()[kv_head * S + j] = static_cast<float>(sum / static_cast<double>(G));
