@@ -64,16 +64,24 @@ std::vector<KvTiers> tiers_of(const ModelConfig& config,
                               DType kv,
                               const AttentionOptions& attention,
                               const std::filesystem::path& directory) {
-  const std::int64_t page = ops::kv_page_bytes(config.Hkv, config.D, kv);
+  const std::int64_t stored = ops::kv_page_bytes(config.Hkv, config.D, kv);
+  const std::int64_t page = ops::kv_page_bytes(config.Hkv, config.D, ops::kv_device_dtype(kv));
   const ops::HgaSettings& hga = attention.hga;
+<<<<<<< HEAD
   const std::int64_t block = (hga.first_chunks + hga.last_chunks + 1) * hga.chunk_pages() - 1 +
                              config.Hkv * hga.capacity();
   const auto bank = [&](std::int64_t spilled) { return std::min(spilled, block) * page; };
+=======
+  const std::int64_t block = hga.first_pages + hga.last_pages + config.Hkv * hga.capacity();
+>>>>>>> f4c1945 (Test keys and values in int8: the operation, both forms in attention, every tier and cut)
   const std::int64_t pages = kContext / ops::kPageTokens + 1;
+  const auto bank = [&](std::int64_t spilled) {
+    return std::min(kv == DType::kI8 ? pages - 1 : spilled, block) * page;
+  };
   return {
       {},
       {.host_bytes = 0, .spill_dir = directory, .bank_bytes = bank(pages - 1)},
-      {.host_bytes = 3 * page * config.L, .spill_dir = directory, .bank_bytes = bank(pages - 4)},
+      {.host_bytes = 3 * stored * config.L, .spill_dir = directory, .bank_bytes = bank(pages - 4)},
       {.host_bytes = 0, .spill_dir = directory}};
 }
 
@@ -92,6 +100,7 @@ class HgaReading : public testing::Test {
                                         const std::optional<KvTiers>& tiers = {},
                                         const RopeChoice& rope = {}) const {
     SessionOptions options{.context = kContext, .block = block};
+    options.model.kv = kv_;
     options.model.rope = rope;
     options.model.attention = attention;
     options.model.kv_tiers = tiers;
@@ -103,6 +112,7 @@ class HgaReading : public testing::Test {
 
   std::unique_ptr<ModelSource> source_;
   std::vector<std::int32_t> tokens_;
+  DType kv_ = DType::kBf16;
 };
 
 TEST_F(HgaReading, WithAWindowOverEverythingIsDense) {
@@ -167,6 +177,48 @@ TEST_F(HgaReading, TiersChangeNoBit) {
   EXPECT_EQ(nats({}, 128, tokens_, KvTiers{}), nats({}, 128, tokens_));
   EXPECT_EQ(nats({}, 128, tokens_, KvTiers{.host_bytes = 0, .spill_dir = scratch.path()}),
             nats({}, 128, tokens_));
+}
+
+TEST_F(HgaReading, Int8HasTheSameBitsFromEveryTierAndInEveryCut) {
+  const TemporaryDirectory scratch;
+  const AttentionOptions attention = bank_filling_hga();
+  const std::vector<float> wide = nats(attention, 128, tokens_);
+  kv_ = DType::kI8;
+  const std::vector<float> expected = nats(attention, 128, tokens_);
+  EXPECT_NE(expected, wide);
+  for (const KvTiers& tiers : tiers_of(source_->config(), DType::kI8, attention, scratch.path())) {
+    for (const std::int64_t block : {128, 50, 1}) {
+      EXPECT_EQ(nats(attention, block, tokens_, tiers), expected) << block;
+    }
+  }
+  const std::vector<float> whole = nats(narrow_hga(), kContext, tokens_);
+  for (const std::int64_t block : {1, 50, 64, 512}) {
+    EXPECT_EQ(nats(narrow_hga(), block, tokens_), whole) << block;
+  }
+}
+
+TEST_F(HgaReading, Int8OverAWindowOnEverythingIsDenseOverTiers) {
+  const TemporaryDirectory scratch;
+  kv_ = DType::kI8;
+  const std::vector<float> dense = nats({}, 128, tokens_, KvTiers{});
+  EXPECT_EQ(nats({}, 50, tokens_, KvTiers{.host_bytes = 0, .spill_dir = scratch.path()}), dense);
+  EXPECT_EQ(nats(wide_hga(), 512, tokens_), dense);
+  kv_ = DType::kBf16;
+  const std::vector<float> exact = nats({}, 128, tokens_);
+  double difference = 0;
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    difference += std::abs(exact[i] - dense[i]) / static_cast<double>(dense.size());
+  }
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(difference, 0.05);
+}
+
+TEST_F(HgaReading, Int8OfDenseAttentionOnTheDeviceIsRefused) {
+  kv_ = DType::kI8;
+  expect_error([&] { (void)nats({}, 64, tokens_); },
+               ErrorCode::kInvalidArgument,
+               "--kv int8 is for keys and values that leave the device, but dense attention keeps "
+               "all of them there: add --kv-host SIZE, or take --attention hga");
 }
 
 TEST_F(HgaReading, ABankThatIsTooSmallIsRefusedBeforeItRuns) {
@@ -253,6 +305,8 @@ TEST_F(HgaTraining, TiersChangeNoBit) {
   EXPECT_EQ(second_loss(), dense);
 }
 
+<<<<<<< HEAD
+
 TEST_F(HgaTraining, InChunksOf128KeepsItsBits) {
   options_.model.attention = in_chunks_of_128(bank_filling_hga());
   options_.segment = 128;
@@ -279,6 +333,32 @@ TEST_F(HgaTraining, ASegmentThatCutsAChunkIsRefused) {
   expect_error([&] { (void)second_loss(); },
                ErrorCode::kInvalidArgument,
                "--segment 192 is not a multiple of --hga.chunk 128: give 256");
+=======
+
+TEST_F(HgaTraining, Int8HasTheSameBitsFromEveryTier) {
+  options_.model.attention = bank_filling_hga();
+  options_.model.kv = DType::kBf16;
+  const double wide = second_loss();
+  options_.model.kv = DType::kI8;
+  const double expected = second_loss();
+  EXPECT_NE(expected, wide);
+  EXPECT_NEAR(expected, wide, 0.05);
+  for (const KvTiers& tiers :
+       tiers_of(source_->config(), DType::kI8, options_.model.attention, scratch_.path())) {
+    options_.model.kv_tiers = tiers;
+    options_.keep_attention = false;
+    EXPECT_EQ(second_loss(), expected);
+    options_.keep_attention = true;
+    EXPECT_EQ(second_loss(), expected);
+  }
+}
+
+TEST_F(HgaTraining, Int8PlanEqualsTheArenasHighWaterMark) {
+  options_.model.kv = DType::kI8;
+  Trainer trainer(*source_, options_, Budgets{}, data_, nullptr, std::nullopt, nullptr);
+  (void)trainer.step();
+  EXPECT_EQ(trainer.device_bytes_peak(), trainer.plan().need(Tier::kDevice));
+>>>>>>> f4c1945 (Test keys and values in int8: the operation, both forms in attention, every tier and cut)
 }
 
 TEST_F(HgaTraining, LowersTheLoss) {

@@ -182,6 +182,90 @@ TEST(TieredKvStore, SaysHowTheDiskIsUsed) {
   EXPECT_EQ(method, SpillFile(directory.path(), kPageBytes).method());
 }
 
+TieredKvStore::Shape int8_shape() {
+  TieredKvStore::Shape s = shape();
+  s.dtype = DType::kI8;
+  return s;
+}
+
+// Writes the cell [first, first + 128) of a layer with random values and closes it.
+void append_rows(TieredKvStore& store, std::int64_t layer, std::int64_t first) {
+  const ops::KvPages pages = store.live(layer, first, 128);
+  EXPECT_EQ(pages.dtype, DType::kBf16);
+  {
+    const OperationScope scope("test");
+    for (std::int64_t page = first / 64; page * 64 < first + 128; ++page) {
+      auto* values = reinterpret_cast<BFloat16*>(pages.pages[page]);
+      for (std::int64_t i = 0; i < 2 * kHeads * 64 * kD; ++i) {
+        values[i] = BFloat16(static_cast<float>(random_uniform(5 + layer * 20 + page, i) - 0.5));
+      }
+    }
+  }
+  store.close(layer, first, 128);
+}
+
+std::vector<std::byte> bytes_of(const std::byte* page) {
+  const OperationScope scope("test");
+  return {page, page + ops::kv_page_bytes(kHeads, kD, DType::kBf16)};
+}
+
+TEST(TieredKvStore, Int8ReadsTheSameFromEveryTierAsWhenItClosed) {
+  const TemporaryDirectory directory;
+  const std::int64_t stored = ops::kv_page_bytes(kHeads, kD, DType::kI8);
+  const std::int64_t banked = ops::kv_page_bytes(kHeads, kD, DType::kBf16);
+  const auto tiers = [&](std::int64_t host, std::int64_t bank) {
+    return KvTiers{.host_bytes = host * 3 * stored,
+                   .spill_dir = directory.path(),
+                   .bank_bytes = bank * banked};
+  };
+  for (const KvTiers& at : {KvTiers{}, tiers(20, 2), tiers(0, 2), tiers(2, 2), tiers(3, 20)}) {
+    Memory memory(int8_shape(), at);
+    TieredKvStore& store = memory.store();
+    std::vector<std::vector<std::byte>> closed;
+    for (std::int64_t first = 0; first < 6 * 64; first += 128) {
+      for (std::int64_t layer = 0; layer < 3; ++layer) {
+        append_rows(store, layer, first);
+        const TieredKvStore::Pin pin = store.pin(layer, {}, first, 128);
+        for (std::int64_t page = first / 64; page < first / 64 + 2; ++page) {
+          closed.push_back(bytes_of(pin.pages().closed[page]));
+          EXPECT_NE(closed.back(), bytes_of(pin.pages().pages[page]));
+        }
+        store.retire(layer, first, 128);
+      }
+    }
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const auto layer = static_cast<std::int64_t>(random_bits(1, i) % 3);
+      const auto a = static_cast<std::int32_t>(random_bits(2, i) % 6);
+      const auto b = static_cast<std::int32_t>((a + 1 + random_bits(3, i) % 5) % 6);
+      if (i % 3 == 0) {
+        store.prefetch((layer + 1) % 3, std::vector<std::int32_t>{b, a});
+      }
+      const TieredKvStore::Pin pin = store.pin(layer, std::vector<std::int32_t>{a, b}, 6 * 64, 64);
+      for (const std::int32_t page : {a, b}) {
+        EXPECT_EQ(pin.pages().pages[page], nullptr);
+        EXPECT_EQ(bytes_of(pin.pages().closed[page]),
+                  closed[static_cast<std::size_t>(page / 2 * 6 + layer * 2 + page % 2)])
+            << "layer " << layer << " page " << page;
+      }
+    }
+  }
+}
+
+TEST(TieredKvStore, PlansInt8AsItIsKept) {
+  const TemporaryDirectory directory;
+  const std::int64_t stored = ops::kv_page_bytes(kHeads, kD, DType::kI8);
+  const std::int64_t banked = ops::kv_page_bytes(kHeads, kD, DType::kBf16);
+  EXPECT_EQ(stored, 2 * kHeads * 64 * (kD + 4));
+  const KvTiers tiers{
+      .host_bytes = 4 * 3 * stored, .spill_dir = directory.path(), .bank_bytes = 5 * banked};
+  const Memory memory(int8_shape(), tiers);
+  EXPECT_EQ(memory.device_bytes(), Memory::bytes(int8_shape(), tiers));
+  // Three live pages in both forms and in int8, a page on its way, the bank.
+  EXPECT_EQ(memory.device_bytes(), (2 * 3 + 5) * banked + 4 * stored);
+  EXPECT_EQ(memory.plan().need(Tier::kHost), 4 * 3 * stored + 40 * 4096);
+  EXPECT_EQ(memory.plan().need(Tier::kDisk), 16 * 3 * 4096);
+}
+
 TEST(TieredKvStore, PlansWhatItTakes) {
   const TemporaryDirectory directory;
   const KvTiers tiers = tiers_of(4, 5, directory.path());

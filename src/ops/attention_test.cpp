@@ -253,6 +253,26 @@ TYPED_TEST(Attention, ColumnSumsAgreeWithTheReference) {
   }
 }
 
+TEST(AttentionNumbers, ColumnSumsReadOtherChunksAsTheyClosed) {
+  const Shape shape{.T = 100, .first_position = 70, .Hq = 4, .Hkv = 2, .D = 16};
+  Case<float> fast(shape);
+  Case<float> truth(shape);
+  Case<float> other(shape);
+  other.k = random_values(static_cast<std::int64_t>(other.k.size()), 11);
+  other.append();
+  const auto closed = [&](auto args) {
+    args.kv.closed = other.store.pages().pages;
+    return args;
+  };
+  ref::attention_forward(closed(truth.forward()));
+  fast.lse = truth.lse;
+  ref::attention_column_sums(closed(truth.column_sums(5, 90)));
+  attention_column_sums(closed(fast.column_sums(5, 90)));
+  expect_near(fast.sums, truth.sums, 2e-6F, "sums");
+  attention_column_sums(fast.column_sums(5, 90));
+  EXPECT_NE(fast.sums, truth.sums);
+}
+
 TYPED_TEST(Attention, ColumnSumsHaveTheSameBitsForAnyThreadCount) {
   const Shape shape{.T = 300, .first_position = 90, .Hq = 6, .Hkv = 2, .D = 16};
   Case<TypeParam> one(shape);

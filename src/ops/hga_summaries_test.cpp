@@ -207,6 +207,22 @@ TEST(HgaSummaries, AgreeWithTheReference) {
   }
 }
 
+TEST(HgaSummaries, AreOfKeysAsTheyClosed) {
+  Case both(2, 8, DType::kBf16, HgaSummary::kMixed);
+  Case one(2, 8, DType::kBf16, HgaSummary::kMixed);
+  TestPages appended({.tokens = kTokens, .Hkv = 2, .D = 8, .dtype = DType::kBf16});  // of NaN
+  for (const auto run : {ref::hga_summaries, hga_summaries}) {
+    HgaSummaries args = both.args();
+    args.kv.closed = args.kv.pages;
+    const KvPages nan = appended.pages();
+    args.kv.pages = nan.pages;
+    run(args);
+    run(one.args());
+    EXPECT_EQ(widened(both.narrow_chunks), widened(one.narrow_chunks));
+    EXPECT_EQ(widened(both.narrow_groups), widened(one.narrow_groups));
+  }
+}
+
 TEST(HgaSummaries, OfSomeChunksLeaveTheOthersAlone) {
   Case all(2, 16, DType::kF32, HgaSummary::kMixed);
   hga_summaries(all.args());

@@ -388,6 +388,98 @@ TYPED_TEST(AttentionOverASelection, CuttingTheBackwardPassChangesNoBit) {
   }
 }
 
+// Two forms of all pages as a tiered store has them: of history alone the closed one, of the last
+// page alone the appended one.
+template <class Float>
+struct TwoForms {
+  Case<Float> other;  // the closed form: other values, so that taking the wrong one shows
+  std::vector<std::byte*> appended, closed;
+
+  explicit TwoForms(const Case<Float>& c) : other(c.shape) {
+    other.k = random_values(static_cast<std::int64_t>(other.k.size()), 11);
+    other.v = random_values(static_cast<std::int64_t>(other.v.size()), 12);
+    other.append();
+    const std::int64_t pages = (c.S + kPageTokens - 1) / kPageTokens;
+    const KvPages a = c.store.pages();
+    const KvPages b = other.store.pages();
+    appended.assign(a.pages, a.pages + pages);
+    closed.assign(b.pages, b.pages + pages);
+    std::fill_n(appended.begin(), c.shape.first_position / kPageTokens, nullptr);
+    if (c.S % kPageTokens != 0) {
+      closed.back() = nullptr;
+    }
+  }
+
+  template <class Args>
+  [[nodiscard]] Args of(Args args) const {
+    args.kv.pages = appended.data();
+    args.kv.closed = closed.data();
+    return args;
+  }
+};
+
+TYPED_TEST(AttentionOverASelection, ReadsOtherChunksAsTheyClosed) {
+  for (const Shape& shape : shapes()) {
+    Case<TypeParam> truth(shape);
+    const TwoForms<TypeParam> forms(truth);
+    ref::attention_forward(forms.of(truth.forward()));
+    ref::attention_backward(forms.of(truth.backward()));
+    with_each_isa([&] {
+      Case<TypeParam> fast(shape);
+      attention_forward(forms.of(fast.forward()));
+      expect_near(fast.out, truth.out, tolerance<TypeParam>(2e-6F), "out of " + describe(shape));
+      expect_near(fast.lse, truth.lse, 2e-6F, "lse of " + describe(shape));
+      fast.out = truth.out;
+      attention_backward(forms.of(fast.backward()));
+      expect_near(fast.dq, truth.dq, tolerance<TypeParam>(1e-5F), "dq of " + describe(shape));
+      expect_near(fast.dk, truth.dk, 2e-5F, "dk of " + describe(shape));
+      expect_near(fast.dv, truth.dv, 2e-5F, "dv of " + describe(shape));
+    });
+  }
+}
+
+// Page by page of queries, over pages of one form that are those which such queries read: the
+// gradients of what was rounded are those of what was appended.
+TYPED_TEST(AttentionOverASelection, GradientsPassStraightThroughTheRounding) {
+  for (const Shape& shape : shapes()) {
+    if (shape.first_position % 64 != 0) {
+      continue;
+    }
+    Case<TypeParam> whole(shape);
+    const TwoForms<TypeParam> forms(whole);
+    attention_forward(forms.of(whole.forward()));
+    attention_backward(forms.of(whole.backward()));
+    Case<TypeParam> parts(shape);
+    const auto by_page = [&](bool is_forward) {
+      for (std::int64_t first = (shape.T - 1) / 64 * 64; first >= 0; first -= 64) {
+        std::vector<std::byte*> table = forms.closed;
+        const auto own = static_cast<std::size_t>((shape.first_position + first) / 64);
+        table[own] = forms.appended[own];
+        auto part = part_of(parts.backward(), first, std::min<std::int64_t>(64, shape.T - first));
+        part.kv.pages = table.data();
+        auto forward = parts.forward();
+        if (is_forward) {
+          attention_forward({.out = forward.out.rows(first, part.q.dim(0)),
+                             .lse = forward.lse.rows(first, part.q.dim(0)),
+                             .q = part.q,
+                             .kv = part.kv,
+                             .first_position = part.first_position,
+                             .scale = part.scale,
+                             .selection = part.selection});
+        } else {
+          attention_backward(part);
+        }
+      }
+    };
+    by_page(true);
+    EXPECT_EQ(widened(parts.out), widened(whole.out)) << describe(shape);
+    by_page(false);
+    EXPECT_EQ(widened(parts.dq), widened(whole.dq)) << describe(shape);
+    EXPECT_EQ(parts.dk, whole.dk) << describe(shape);
+    EXPECT_EQ(parts.dv, whole.dv) << describe(shape);
+  }
+}
+
 TEST(AttentionOverASelectionPages, MayBeNullWhereNoQuerySeesThem) {
   const Shape shape{.T = 40, .first_position = 400, .Hq = 2, .Hkv = 1, .live_begin = 384};
   Case<float> c(shape);
