@@ -11,9 +11,9 @@ constexpr std::int64_t kPageTokens = 64;
 /// (Hkv, 64, D), rotated, then values (Hkv, 64, D), both in `dtype`; so the keys of one KV head and
 /// page are one contiguous tile. The tables of page pointers lie on the host.
 ///
-/// Keys and values that are rounded when their chunk closes have two forms while it is at work: a
-/// query reads its own chunk as it was appended and every other chunk as it closed, whether that
-/// was long ago or in this cell, so that no bit depends on where cells end.
+/// Keys and values that are rounded when their page closes, which is when it is full, have two
+/// forms while it is at work: a query reads its own page as it was appended and every other page as
+/// it closed, whether that was long ago or in this cell, so that no bit depends on where cells end.
 struct KvPages {
   std::byte* const* pages = nullptr;   ///< one pointer a page, as appended
   std::byte* const* closed = nullptr;  ///< the same, as closed; null: closing rounds nothing
@@ -34,7 +34,7 @@ struct KvPages {
   }
 
   /// Whether a query in `query_page` reads `page` as it was appended.
-  [[nodiscard]] static bool is_in_own_chunk(std::int64_t query_page, std::int64_t page) {
+  [[nodiscard]] static bool is_own_page(std::int64_t query_page, std::int64_t page) {
     return page == query_page;
   }
 
@@ -47,7 +47,7 @@ struct KvPages {
 
   /// The pages in the form in which a query in `query_page` reads `page`.
   [[nodiscard]] KvPages as_read_from(std::int64_t query_page, std::int64_t page) const {
-    return is_in_own_chunk(query_page, page) ? *this : as_closed();
+    return is_own_page(query_page, page) ? *this : as_closed();
   }
 };
 

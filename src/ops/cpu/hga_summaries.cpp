@@ -13,7 +13,8 @@ struct Run {
   template <class Float>
   [[nodiscard]] const Float* key(const KvPages& kv, std::int64_t j) const {
     const std::int64_t token = first + j;
-    const auto* page = reinterpret_cast<const Float*>(kv.as_closed().keys(token / kPageTokens, head));
+    const auto* page =
+        reinterpret_cast<const Float*>(kv.as_closed().keys(token / kPageTokens, head));
     return page + token % kPageTokens * kv.D;
   }
 };

@@ -42,7 +42,7 @@ struct Rows {
 
   // Row j as the query at `position` reads it.
   [[nodiscard]] const double* at(std::int64_t position, std::int64_t j) const {
-    const bool own = KvPages::is_in_own_chunk(position / kPageTokens, j / kPageTokens);
+    const bool own = KvPages::is_own_page(position / kPageTokens, j / kPageTokens);
     return (own ? appended : closed).data() + j * D;
   }
 };

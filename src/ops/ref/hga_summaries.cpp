@@ -14,7 +14,8 @@ std::vector<Float> keys_of(const KvPages& kv,
                            std::int64_t count) {
   std::vector<Float> result;
   for (std::int64_t token = first; token < first + count; ++token) {
-    const auto* page = reinterpret_cast<const Float*>(kv.as_closed().keys(token / kPageTokens, head));
+    const auto* page =
+        reinterpret_cast<const Float*>(kv.as_closed().keys(token / kPageTokens, head));
     const auto* key = page + token % kPageTokens * kv.D;
     result.insert(result.end(), key, key + kv.D);
   }
