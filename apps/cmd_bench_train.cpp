@@ -85,7 +85,7 @@ Outcome run_bench_train(const std::vector<std::string>& arguments,
   const Budgets budgets = args.shape.memory.budgets();
   check(train);
   const Dataset data = Dataset::random(2, train.context, source->config().V);
-  train.keep_attention = can_keep_attention(*source, train, data.host_bytes(), budgets);
+  train.kept = what_to_keep(*source, train, data.host_bytes(), budgets, args.shape.kept_bytes());
   Trainer trainer(*source, train, budgets, data, nullptr, args.shape.model.adapter, {});
   const double peak_flops = measure_peak_flops();
   const std::optional<DiskSpeed> disk =  // while nothing else is on it

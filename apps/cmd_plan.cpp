@@ -68,7 +68,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   train.steps = 1;
   const Budgets budgets = args.shape.memory.budgets();
   const std::int64_t data_bytes = bytes_of_data(args);
-  train.keep_attention = can_keep_attention(*source, train, data_bytes, budgets);
+  train.kept = what_to_keep(*source, train, data_bytes, budgets, args.shape.kept_bytes());
   const Plan plan = Trainer::plan(*source, train, data_bytes);
   const bool has_limit = budgets.device || budgets.host || budgets.disk;
 

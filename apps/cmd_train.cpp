@@ -297,7 +297,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
   write_notice(rope_note(args.shape.model.adapter, model.source->config(), train.model.rope));
   const Budgets budgets = args.shape.memory.budgets();
   const std::int64_t data_bytes = data.host_bytes() + (held_out ? held_out->host_bytes() : 0);
-  train.keep_attention = can_keep_attention(*model.source, train, data_bytes, budgets);
+  train.kept = what_to_keep(*model.source, train, data_bytes, budgets, args.shape.kept_bytes());
   describe_run(args,
                model,
                data,

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/json_file.h"
+#include "base/bytes.h"
 #include "base/error.h"
 #include "device/threads.h"
 #include "model/shape_source.h"
@@ -212,6 +213,10 @@ void prepare(const CommonArgs& args, const std::optional<std::filesystem::path>&
   }
 }
 
+std::int64_t ShapeArgs::kept_bytes() const {
+  return keep_products ? keep_products->bytes : offload.inputs ? 0 : 512 * kMiB;
+}
+
 void add_shape_options(OptionSet& options, ShapeArgs& args) {
   add_model_options(options, args.model);
   add_memory_options(options, args.memory);
@@ -221,6 +226,13 @@ void add_shape_options(OptionSet& options, ShapeArgs& args) {
                       {"inputs", {.inputs = true}},
                       {"moments", {.moments = true}},
                       {"both", {.inputs = true, .moments = true}}});
+  options.add(
+      {"keep-products",
+       "SIZE",
+       "most that layers' products may take that are kept for the backward pass, where they "
+       "fit, rather than computed again",
+       "512MiB; 0 with --offload inputs"},
+      args.keep_products);
   options.group("Sequence");
   options.add({"context", "N", "most tokens of a sample"}, args.context);
   options.add(

@@ -74,10 +74,14 @@ struct ShapeArgs {
   ModelArgs model;
   MemoryArgs memory;
   Offload offload;
+  std::optional<Size> keep_products;
   std::int64_t context = 2048;
   std::int64_t segment = 2048;
   LoraConfig lora;
   std::string lora_targets = "q,k,v,o,gate,up,down";
+
+  /// The most that the outputs of layers' products may take (what_to_keep).
+  [[nodiscard]] std::int64_t kept_bytes() const;
 };
 
 void add_shape_options(OptionSet& options, ShapeArgs& args);

@@ -117,13 +117,11 @@ double step_flops(const ModelConfig& config, const TrainOptions& options) {
   double flops = 0;
   for (std::int64_t first = 0; first < options.context; first += segment) {
     const std::int64_t tokens = std::min(segment, options.context - first);
-    flops += training_flops(config,
-                            options.lora,
-                            options.model.attention,
-                            {.tokens = tokens,
-                             .first_position = first,
-                             .scored = tokens,
-                             .keep_attention = options.keep_attention});
+    flops += training_flops(
+        config,
+        options.lora,
+        options.model.attention,
+        {.tokens = tokens, .first_position = first, .scored = tokens, .kept = options.kept});
   }
   return flops * static_cast<double>(options.accumulate);
 }

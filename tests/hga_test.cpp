@@ -266,17 +266,21 @@ TEST_F(HgaTraining, WithAWindowOverEverythingIsDense) {
   EXPECT_NEAR(second_loss(), wide, 1e-6);
 }
 
-TEST_F(HgaTraining, ThreadsAndKeptAttentionChangeNoBit) {
+TEST_F(HgaTraining, ThreadsAndWhatIsKeptChangeNoBit) {
   for (const std::int64_t segment : {0, 192}) {
     options_.segment = segment;
-    options_.keep_attention = false;
+    options_.kept = {};
     use_threads(1);
     const double one = second_loss();
     for (const int threads : {2, 3, 8}) {
       use_threads(threads);
       EXPECT_EQ(second_loss(), one) << threads << " threads";
     }
-    options_.keep_attention = true;
+    options_.kept.attention = true;
+    EXPECT_EQ(second_loss(), one);
+    options_.kept.product_layers = source_->config().L - 1;
+    EXPECT_EQ(second_loss(), one);
+    ++options_.kept.product_layers;
     EXPECT_EQ(second_loss(), one);
   }
   use_threads(available_cores());
@@ -288,9 +292,9 @@ TEST_F(HgaTraining, TiersChangeNoBit) {
   for (const KvTiers& tiers :
        tiers_of(source_->config(), DType::kF32, options_.model.attention, scratch_.path())) {
     options_.model.kv_tiers = tiers;
-    options_.keep_attention = false;
+    options_.kept.attention = false;
     EXPECT_EQ(second_loss(), expected);
-    options_.keep_attention = true;
+    options_.kept.attention = true;
     EXPECT_EQ(second_loss(), expected);
   }
   options_.model.attention = {};
@@ -306,7 +310,7 @@ TEST_F(HgaTraining, InChunksOf128KeepsItsBits) {
   use_threads(1);
   const double expected = second_loss();
   use_threads(available_cores());
-  options_.keep_attention = true;
+  options_.kept.attention = true;
   EXPECT_EQ(second_loss(), expected);
   for (const KvTiers& tiers :
        tiers_of(source_->config(), DType::kF32, options_.model.attention, scratch_.path())) {
@@ -339,9 +343,9 @@ TEST_F(HgaTraining, Int8HasTheSameBitsFromEveryTier) {
   for (const KvTiers& tiers :
        tiers_of(source_->config(), DType::kI8, options_.model.attention, scratch_.path())) {
     options_.model.kv_tiers = tiers;
-    options_.keep_attention = false;
+    options_.kept.attention = false;
     EXPECT_EQ(second_loss(), expected);
-    options_.keep_attention = true;
+    options_.kept.attention = true;
     EXPECT_EQ(second_loss(), expected);
   }
 }

@@ -255,16 +255,39 @@ TEST_F(Training, GuardedMemoryChangesNoBit) {
   EXPECT_EQ(result_of("guarded"), result_of("plain"));
 }
 
-TEST_F(Training, KeepingAttentionChangesNoBit) {
+TEST_F(Training, WhatIsKeptChangesNoBit) {
+  const std::int64_t L = source_->config().L;
   for (const std::int64_t segment : {0, 64}) {
     options_.segment = segment;
-    options_.keep_attention = false;
+    options_.kept = {};
     const std::string name = "recomputed-" + std::to_string(segment);
     (void)run(name, false, 0);
-    options_.keep_attention = true;
-    (void)run("kept-" + name, false, 0);
-    EXPECT_EQ(result_of("kept-" + name), result_of(name)) << segment;
+    for (const Kept kept : {Kept{.attention = true},
+                            Kept{.product_layers = 1},
+                            Kept{.attention = true, .product_layers = 1},
+                            Kept{.attention = true, .product_layers = L}}) {
+      options_.kept = kept;
+      const std::string other = "kept-" + std::to_string(kept.attention) + "-" +
+                                std::to_string(kept.product_layers) + "-" + name;
+      (void)run(other, false, 0);
+      EXPECT_EQ(result_of(other), result_of(name)) << other;
+    }
   }
+}
+
+TEST_F(Training, WhatIsKeptIsNotCountedTwice) {
+  const auto flops_of = [&](Kept kept) {
+    options_.kept = kept;
+    return trainer()->step().flops;
+  };
+  const std::int64_t L = source_->config().L;
+  const double none = flops_of({});
+  const double attention = flops_of({.attention = true});
+  const double one = flops_of({.attention = true, .product_layers = 1});
+  const double all = flops_of({.attention = true, .product_layers = L});
+  EXPECT_LT(attention, none);
+  EXPECT_LT(all, one);
+  EXPECT_NEAR(attention - all, static_cast<double>(L) * (attention - one), 1e-6 * none);
 }
 
 TEST_F(Training, OffloadingChangesNoBitAndTakesLessOfTheDevice) {
@@ -284,14 +307,33 @@ TEST_F(Training, OffloadingChangesNoBitAndTakesLessOfTheDevice) {
   }
 }
 
-TEST_F(Training, AttentionIsKeptWhereTheBudgetHasRoomForIt) {
-  const std::int64_t need = Trainer::plan(*source_, options_, 0).need(Tier::kDevice);
-  TrainOptions kept = options_;
-  kept.keep_attention = true;
-  const std::int64_t more = Trainer::plan(*source_, kept, 0).need(Tier::kDevice);
-  EXPECT_GT(more, need);
-  EXPECT_TRUE(can_keep_attention(*source_, options_, 0, {.device = more}));
-  EXPECT_FALSE(can_keep_attention(*source_, options_, 0, {.device = more - 1}));
+TEST_F(Training, KeepsWhatTheBudgetHasRoomFor) {
+  const auto source = open_model(test::goldens() / "models" / "llama_llama3");
+  ASSERT_EQ(source->config().L, 3);
+  const auto need_of = [&](Kept kept) {
+    TrainOptions tried = options_;
+    tried.kept = kept;
+    return Trainer::plan(*source, tried, 0).need(Tier::kDevice);
+  };
+  const auto kept_within = [&](std::int64_t device, std::int64_t product_bytes) {
+    return what_to_keep(*source, options_, 0, {.device = device}, product_bytes);
+  };
+  const std::int64_t much = std::int64_t{1} << 40;
+  const Kept attention{.attention = true};
+  const Kept one{.attention = true, .product_layers = 1};
+  const Kept all{.attention = true, .product_layers = 3};
+  EXPECT_EQ(kept_within(need_of(attention) - 1, much), Kept{});
+  EXPECT_EQ(kept_within(need_of(attention), much), attention);
+  EXPECT_EQ(kept_within(need_of(one) - 1, much), attention);
+  EXPECT_EQ(kept_within(need_of(one), much), one);
+  // Where all layers have room of their own, none is shared beside it.
+  EXPECT_EQ(need_of({.attention = true, .product_layers = 2}), need_of(all));
+  EXPECT_EQ(kept_within(need_of(all) - 1, much), one);
+  EXPECT_EQ(kept_within(need_of(all), much), all);
+  const std::int64_t one_layer = need_of(one) - need_of(attention);
+  EXPECT_EQ(kept_within(much, one_layer), one);
+  EXPECT_EQ(kept_within(much, one_layer - 1), attention);
+  EXPECT_EQ(kept_within(much, 0), attention);
 }
 
 TEST_F(Training, AStepsLossAndGradientAreThoseOfAllItsTargets) {
@@ -390,7 +432,8 @@ TEST_F(Training, PlanEqualsTheArenasHighWaterMark) {
   for (const std::int64_t segment : {0, 64}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       for (const BaseWeights base : {BaseWeights::kFile, BaseWeights::kBf16}) {
-        options_.keep_attention = !options_.keep_attention;
+        options_.kept.attention = !options_.kept.attention;
+        options_.kept.product_layers = (options_.kept.product_layers + 1) % 3;
         options_.offload.inputs = !options_.offload.inputs;
         options_.offload.moments = segment == 0;
         options_.segment = segment;

@@ -47,9 +47,6 @@ Decoder::Decoder(const ModelSource& source, const DecoderOptions& options, Arena
     : config_(with_rope(source.config(), options.model.rope)),
       options_(options),
       cell_capacity_(std::min(options.cell_tokens, options.context)),
-      attention_(options.keep_attention && options.use == ModelUse::kTraining
-                     ? LayerAttention::kKept
-                     : LayerAttention::kRecomputed),
       weights_(source, options.model.base, arena, plan),
       adapter_(make_adapter(config_, options, arena, plan)) {
   take_keys_and_values(arena, plan);
@@ -111,14 +108,19 @@ void Decoder::take_buffers(Arena& arena, Plan& plan) {
   if (training) {
     dx_ = arena.take("layer inputs", dtype, {T, C});
   }
-  if (attention_ == LayerAttention::kKept) {
-    kept_out_ = arena.take("attention outputs", dtype, {config_.L, T, config_.Hq * config_.D});
-    kept_lse_ = arena.take("attention outputs", DType::kF32, {config_.L, T, config_.Hq});
+  std::vector<KeptActivations> kept_by;
+  LayerKept kept_by_all = LayerKept::kProducts;
+  for (std::int64_t layer = 0; layer < config_.L; ++layer) {
+    kept_by.emplace_back(config_, lora, dtype, T, kept(layer), arena);
+    kept_by_all = std::min(kept_by_all, kept(layer));
   }
   // The head works between the layers' forward and backward passes, so the two share memory.
   {
     const Arena::Scope layers(arena);
-    activations_.emplace(config_, lora, dtype, T, attention_, arena);
+    const LayerActivations shared(config_, lora, dtype, T, kept_by_all, arena);
+    for (const KeptActivations& own : kept_by) {
+      activations_.push_back(shared.with(own));
+    }
     if (training) {
       gradients_.emplace(config_, lora, dtype, T, options_.model.attention.kind, arena);
     }
@@ -184,17 +186,18 @@ LayerStep Decoder::step(std::int64_t layer) const {
       .dropout_key = dropout_key_.value_or(0)};
 }
 
-LayerActivations Decoder::activations(std::int64_t layer) const {
-  const std::int64_t T = cell_.tokens;
-  LayerActivations result = activations_->first(T);
-  if (attention_ == LayerAttention::kKept) {
-    const std::int64_t Hq = config_.Hq;
-    result.out = kept_out_.reshaped({config_.L * cell_capacity_, Hq, config_.D})
-                     .rows(layer * cell_capacity_, T);
-    result.lse =
-        kept_lse_.reshaped({config_.L * cell_capacity_, Hq}).rows(layer * cell_capacity_, T);
+LayerKept Decoder::kept(std::int64_t layer) const {
+  if (options_.use != ModelUse::kTraining) {
+    return LayerKept::kInput;
   }
-  return result;
+  if (layer >= config_.L - options_.kept.product_layers) {
+    return LayerKept::kProducts;
+  }
+  return options_.kept.attention ? LayerKept::kAttention : LayerKept::kInput;
+}
+
+LayerActivations Decoder::activations(std::int64_t layer) const {
+  return activations_[static_cast<std::size_t>(layer)].first(cell_.tokens);
 }
 
 void Decoder::forward(std::span<const std::int32_t> tokens,
@@ -317,14 +320,18 @@ std::vector<float> Decoder::losses_and_gradients(std::span<const std::int32_t> t
   const LayerGradients gradients = gradients_->first(T);
   for (std::int64_t layer = config_.L - 1; layer >= 0; --layer) {
     const LayerStep at = step(layer);
-    const LayerActivations kept = activations(layer);
+    const LayerActivations buffers = activations(layer);
     const TensorView x = layer_input(layer);
     if (keeps_inputs_on_host()) {
       copy_to_device(x, host_input(layer), x.bytes());
     }
-    layer_recompute(at, x, kept, attention_);
-    layer_backward(
-        at, x, dx, kept, gradients, layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
+    layer_recompute(at, x, buffers, kept(layer));
+    layer_backward(at,
+                   x,
+                   dx,
+                   buffers,
+                   gradients,
+                   layer > 0 ? LayerGradient::kAll : LayerGradient::kAdapterOnly);
   }
   has_run_ = false;
   return result;

@@ -25,9 +25,8 @@ struct DecoderOptions {
   std::int64_t cell_tokens = 0;  ///< the most tokens computed at once
   KvKeep kv_keep = KvKeep::kAllLayers;
   std::optional<LoraConfig> lora;  ///< none: the base model alone
-  bool keep_attention = false;  ///< in training: attention's outputs are kept for every layer, so
-                                ///< that recomputing one skips it; changes no bit
-  Offload offload;              ///< in training
+  Kept kept;                       ///< in training
+  Offload offload;                 ///< in training
 };
 
 /// A decoder language model on the device: weights, adapter, keys and values, and the buffers of
@@ -84,6 +83,7 @@ class Decoder {
   void take_keys_and_values(Arena& arena, Plan& plan);
   void take_buffers(Arena& arena, Plan& plan);
   [[nodiscard]] LayerStep step(std::int64_t layer) const;
+  [[nodiscard]] LayerKept kept(std::int64_t layer) const;
   [[nodiscard]] LayerActivations activations(std::int64_t layer) const;
   void require_cell() const;
   [[nodiscard]] TensorView layer_input(std::int64_t layer, std::int64_t T) const;
@@ -98,7 +98,6 @@ class Decoder {
   ModelConfig config_;
   DecoderOptions options_;
   std::int64_t cell_capacity_;
-  LayerAttention attention_;
   ModelWeights weights_;
   std::optional<Adapter> adapter_;
   std::optional<KvStore> kv_;                ///< dense attention alone
@@ -116,10 +115,8 @@ class Decoder {
                             ///< the host has them
   HostMemory host_inputs_;  ///< (L, T, C), where offloaded
   TensorView dx_;           ///< (T, C), training
-  TensorView kept_out_;     ///< (L, T, Hq * D), where attention is kept
-  TensorView kept_lse_;     ///< (L, T, Hq) f32, where attention is kept
   std::unique_ptr<HeadBuffers> head_;
-  std::optional<LayerActivations> activations_;
+  std::vector<LayerActivations> activations_;  ///< of each layer: what it keeps, and what all share
   std::optional<LayerGradients> gradients_;
 
   Cell cell_;             ///< that ran forward last

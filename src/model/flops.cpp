@@ -100,14 +100,18 @@ double training_flops(const ModelConfig& config,
   const double first = values_of(LinearKind::kQ) + 2 * values_of(LinearKind::kK);
   // Three passes over frozen matrices (forward, again, input gradient), the middle one without the
   // last, the third without the first layer's q, k and v; four products a LoRA matrix (forward,
-  // again, two gradients); attention: 2 products forward, 2 again unless kept, 5
-  // backward; head: 2.
-  const double scores = (pass.keep_attention ? 7 : 9) *
+  // again, two gradients); attention: 2 products forward, 2 again, 5 backward; head: 2. Nothing is
+  // done again of what is kept.
+  const auto kept = static_cast<double>(pass.kept.product_layers);
+  const double kept_attention = pass.kept.attention ? L : kept;
+  const double scores = (9 * L - 2 * kept_attention) *
                         score_flops(config, attention, pass.tokens, pass.first_position);
   const double products =
       2 * T * (3 * frozen_values(config) - last + 4 * adapter_values(config, &lora));
   const double head = 4 * head_values(config) * static_cast<double>(pass.scored);
-  return L * (products + scores) - 2 * T * first + head;
+  const double saved =
+      2 * T * (frozen_values(config) - last + adapter_values(config, &lora)) * kept;
+  return L * products + scores - saved - 2 * T * first + head;
 }
 
 double history_attended(const AttentionOptions& attention,

@@ -3,6 +3,7 @@
 #include "attention/options.h"
 #include "model/adapter.h"
 #include "model/config.h"
+#include "model/options.h"
 
 namespace longtune {
 
@@ -21,11 +22,11 @@ struct TrainingPass {
   std::int64_t tokens = 0;
   std::int64_t first_position = 0;
   std::int64_t scored = 0;
-  bool keep_attention = false;
+  Kept kept;
 };
 
-/// The same for a training pass: forward, recomputation of every layer but its last product and,
-/// where it is kept, attention; gradients of inputs (but for the first layer's) and of the adapter.
+/// The same for a training pass: forward, recomputation of every layer but its last product and
+/// what is kept; gradients of inputs (but for the first layer's) and of the adapter.
 [[nodiscard]] double training_flops(const ModelConfig& config,
                                     const LoraConfig& lora,
                                     const AttentionOptions& attention,

@@ -131,8 +131,9 @@ void attend(const LayerStep& step, ops::AttentionForward args, Pass pass) {
 void attention_block(const LayerStep& step,
                      const ConstTensorView& x,
                      const LayerActivations& a,
-                     LayerAttention attention,
+                     LayerKept kept,
                      Pass pass) {
+  const bool has_products = kept == LayerKept::kProducts;
   const ModelConfig& model = *step.model;
   const Cell& cell = step.cell;
   ops::rms_norm_forward({.y = a.h1,
@@ -140,9 +141,11 @@ void attention_block(const LayerStep& step,
                          .x = x,
                          .weight = step.weights->attention_norm,
                          .eps = model.norm_eps});
-  project(step, LinearKind::kQ, a.h1, flat(a.q_raw), {}, a);
-  project(step, LinearKind::kK, a.h1, flat(a.k_raw), {}, a);
-  project(step, LinearKind::kV, a.h1, flat(a.v), {}, a);
+  if (!has_products) {
+    project(step, LinearKind::kQ, a.h1, flat(a.q_raw), {}, a);
+    project(step, LinearKind::kK, a.h1, flat(a.k_raw), {}, a);
+    project(step, LinearKind::kV, a.h1, flat(a.v), {}, a);
+  }
   if (model.qk_norm) {
     ops::rms_norm_forward({.y = head_rows(a.q),
                            .rstd = a.rstd_q,
@@ -155,26 +158,33 @@ void attention_block(const LayerStep& step,
                            .weight = step.weights->k_norm,
                            .eps = model.norm_eps});
   }
-  ops::rope_apply({.x = a.q, .cos = cell.cos, .sin = cell.sin});
-  ops::rope_apply({.x = a.k, .cos = cell.cos, .sin = cell.sin});
+  const bool is_rotated = has_products && !model.qk_norm;  // in place, before it was kept
+  if (!is_rotated) {
+    ops::rope_apply({.x = a.q, .cos = cell.cos, .sin = cell.sin});
+    ops::rope_apply({.x = a.k, .cos = cell.cos, .sin = cell.sin});
+  }
   ops::kv_append({.kv = step.kv, .k = a.k, .v = a.v, .first_position = cell.first_position});
   if (step.routed != nullptr) {
     step.routed->close(step.layer);
   }
-  if (attention == LayerAttention::kRecomputed) {
+  if (kept == LayerKept::kInput) {
     attend(step, {.out = a.out, .lse = a.lse, .q = a.q, .scale = attention_scale(model)}, pass);
   }
-  project(step, LinearKind::kO, flat(a.out), a.x2, x, a);
+  if (!has_products) {
+    project(step, LinearKind::kO, flat(a.out), a.x2, x, a);
+  }
 }
 
-void mlp_block(const LayerStep& step, const LayerActivations& a) {
+void mlp_block(const LayerStep& step, const LayerActivations& a, LayerKept kept) {
   ops::rms_norm_forward({.y = a.h2,
                          .rstd = a.rstd2,
                          .x = a.x2,
                          .weight = step.weights->mlp_norm,
                          .eps = step.model->norm_eps});
-  project(step, LinearKind::kGate, a.h2, a.gate, {}, a);
-  project(step, LinearKind::kUp, a.h2, a.up, {}, a);
+  if (kept != LayerKept::kProducts) {
+    project(step, LinearKind::kGate, a.h2, a.gate, {}, a);
+    project(step, LinearKind::kUp, a.h2, a.up, {}, a);
+  }
   ops::swiglu_forward({.y = a.s, .gate = a.gate, .up = a.up});
 }
 
@@ -248,18 +258,20 @@ void attention_core_backward(const LayerStep& step,
 void layer_recompute(const LayerStep& step,
                      const ConstTensorView& x,
                      const LayerActivations& activations,
-                     LayerAttention attention) {
-  attention_block(step, x, activations, attention, Pass::kRecomputation);
-  mlp_block(step, activations);
-  adapt(step, LinearKind::kDown, activations.s, activations);
+                     LayerKept kept) {
+  attention_block(step, x, activations, kept, Pass::kRecomputation);
+  mlp_block(step, activations, kept);
+  if (kept != LayerKept::kProducts) {
+    adapt(step, LinearKind::kDown, activations.s, activations);
+  }
 }
 
 void layer_forward(const LayerStep& step,
                    const ConstTensorView& x,
                    const TensorView& y,
                    const LayerActivations& activations) {
-  attention_block(step, x, activations, LayerAttention::kRecomputed, Pass::kForward);
-  mlp_block(step, activations);
+  attention_block(step, x, activations, LayerKept::kInput, Pass::kForward);
+  mlp_block(step, activations, LayerKept::kInput);
   project(step, LinearKind::kDown, activations.s, y, activations.x2, activations);
 }
 

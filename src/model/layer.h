@@ -36,10 +36,32 @@ struct LayerStep {
 /// Whether buffers are for reading only or for training as well.
 enum class ModelUse : std::uint8_t { kInference, kTraining };
 
-/// Where a recomputed layer has the output of its attention from.
-enum class LayerAttention : std::uint8_t {
-  kRecomputed,
-  kKept,  ///< activations.out and .lse hold what layer_forward wrote
+/// What of a layer's forward pass is there still when it is recomputed; each adds to the one
+/// before.
+enum class LayerKept : std::uint8_t {
+  kInput,      ///< the layer's input alone
+  kAttention,  ///< and attention's output: out, lse
+  kProducts,   ///< and what linear layers and the adapter gave: q_raw, k_raw, v, x2, gate, up, u
+};
+
+/// Room for what one layer keeps; no buffers of what it does not.
+struct KeptActivations {
+  TensorView out;
+  TensorView lse;
+  TensorView q_raw;  ///< rotated where the model has no q norm
+  TensorView k_raw;  ///< likewise
+  TensorView v;
+  TensorView x2;
+  TensorView gate;
+  TensorView up;
+  std::array<TensorView, kLinearKinds> u;
+
+  KeptActivations(const ModelConfig& model,
+                  const LoraConfig* lora,
+                  DType dtype,
+                  std::int64_t T,
+                  LayerKept kept,
+                  Arena& arena);
 };
 
 /// What a layer computes between its input and its output, for one cell. Training keeps these from
@@ -54,8 +76,8 @@ struct LayerActivations {
   TensorView q;       ///< (T, Hq, D) rotated
   TensorView k;       ///< (T, Hkv, D) rotated
   TensorView v;       ///< (T, Hkv, D)
-  TensorView out;     ///< (T, Hq, D) attention; not taken where it is kept for each layer
-  TensorView lse;     ///< (T, Hq) f32; likewise
+  TensorView out;     ///< (T, Hq, D) attention
+  TensorView lse;     ///< (T, Hq) f32
   TensorView x2;      ///< (T, C) after attention and its residual
   TensorView h2;      ///< (T, C) after the MLP norm
   TensorView rstd2;   ///< (T)
@@ -64,13 +86,16 @@ struct LayerActivations {
   TensorView s;       ///< (T, F) SwiGLU
   std::array<TensorView, kLinearKinds> u;  ///< (T, R) f32, of targeted layers
 
-  /// Takes room for T tokens. `lora`: null without adapter.
+  /// Takes room for T tokens, but for what every layer keeps. `lora`: null without adapter.
   LayerActivations(const ModelConfig& model,
                    const LoraConfig* lora,
                    DType dtype,
                    std::int64_t T,
-                   LayerAttention attention,
+                   LayerKept kept,
                    Arena& arena);
+
+  /// The same buffers, but for those that `kept` has.
+  [[nodiscard]] LayerActivations with(const KeptActivations& kept) const;
 
   /// The same buffers for `T` tokens, at most as many as taken.
   [[nodiscard]] LayerActivations first(std::int64_t T) const;
@@ -107,11 +132,11 @@ void layer_forward(const LayerStep& step,
                    const TensorView& y,
                    const LayerActivations& activations);
 
-/// Fills `activations` as layer_forward did, bit for bit, without the output.
+/// Fills `activations` as layer_forward did, bit for bit, without the output and what is kept.
 void layer_recompute(const LayerStep& step,
                      const ConstTensorView& x,
                      const LayerActivations& activations,
-                     LayerAttention attention);
+                     LayerKept kept);
 
 /// What is wanted of a layer's backward pass.
 enum class LayerGradient : std::uint8_t {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "attention/options.h"
@@ -17,6 +18,16 @@ struct Offload {
   bool moments = false;  ///< AdamW's
 
   [[nodiscard]] bool operator==(const Offload&) const = default;
+};
+
+/// What training keeps of the forward pass for the backward pass, besides each layer's input, so as
+/// not to compute it again. Costs memory, saves time, and no bit differs.
+struct Kept {
+  bool attention = false;           ///< attention's outputs, of every layer
+  std::int64_t product_layers = 0;  ///< the outputs of attention and of linear layers, of so many
+                                    ///< layers, the last ones
+
+  [[nodiscard]] bool operator==(const Kept&) const = default;
 };
 
 /// How a model is held and computed, whatever is done with it.

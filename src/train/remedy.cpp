@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/system_memory.h"
 #include "device/threads.h"
+#include "model/layer.h"
 #include "ops/kv_pages.h"
 
 namespace longtune {
@@ -25,6 +26,36 @@ bool would_fit(const ModelSource& source,
     }
     throw;
   }
+}
+
+// Also where the device has no budget: then within what memory the system has to give.
+bool would_fit_machine(const ModelSource& source,
+                       const TrainOptions& options,
+                       std::int64_t data_bytes,
+                       const Budgets& budgets) {
+  if (!would_fit(source, options, data_bytes, budgets)) {
+    return false;
+  }
+  const std::optional<std::int64_t> available = available_memory();
+  if (budgets.device || !available) {
+    return true;
+  }
+  const Plan plan = Trainer::plan(source, options, data_bytes);
+  const std::int64_t process = process_bytes(threads_in_use());
+  return plan.need(Tier::kDevice) + plan.need(Tier::kHost) + process <= *available;
+}
+
+// Of one layer's products.
+std::int64_t linear_output_bytes(const ModelSource& source, const TrainOptions& options) {
+  const std::int64_t T =
+      options.segment == 0 ? options.context : std::min(options.segment, options.context);
+  const auto bytes = [&](LayerKept kept) {
+    Arena arena = Arena::planning();
+    const KeptActivations taken(
+        source.config(), &options.lora, options.model.activations, T, kept, arena);
+    return arena.used();
+  };
+  return bytes(LayerKept::kProducts) - bytes(LayerKept::kAttention);
 }
 
 // Of those that are shorter than the one asked for and come from halving it.
@@ -47,22 +78,31 @@ std::optional<std::int64_t> longest_segment(const ModelSource& source,
 
 }  // namespace
 
-bool can_keep_attention(const ModelSource& source,
-                        const TrainOptions& options,
-                        std::int64_t data_bytes,
-                        const Budgets& budgets) {
-  TrainOptions kept = options;
-  kept.keep_attention = true;
-  if (!would_fit(source, kept, data_bytes, budgets)) {
-    return false;
+Kept what_to_keep(const ModelSource& source,
+                  const TrainOptions& options,
+                  std::int64_t data_bytes,
+                  const Budgets& budgets,
+                  std::int64_t product_bytes) {
+  const auto can_keep = [&](const Kept& kept) {
+    TrainOptions tried = options;
+    tried.kept = kept;
+    return would_fit_machine(source, tried, data_bytes, budgets);
+  };
+  Kept kept{.attention = true};
+  if (!can_keep(kept)) {
+    return {};
   }
-  const std::optional<std::int64_t> available = available_memory();
-  if (budgets.device || !available) {
-    return true;
+  const std::int64_t each = linear_output_bytes(source, options);
+  std::int64_t failing = std::min(source.config().L, product_bytes / each) + 1;
+  while (failing - kept.product_layers > 1) {
+    const std::int64_t middle = kept.product_layers + (failing - kept.product_layers) / 2;
+    if (can_keep({.attention = true, .product_layers = middle})) {
+      kept.product_layers = middle;
+    } else {
+      failing = middle;
+    }
   }
-  const Plan plan = Trainer::plan(source, kept, data_bytes);
-  const std::int64_t process = process_bytes(threads_in_use());
-  return plan.need(Tier::kDevice) + plan.need(Tier::kHost) + process <= *available;
+  return kept;
 }
 
 std::int64_t longest_context(const ModelSource& source,
@@ -72,7 +112,7 @@ std::int64_t longest_context(const ModelSource& source,
   const auto fits_pages = [&](std::int64_t pages) {
     TrainOptions tried = options;
     tried.context = pages * ops::kPageTokens;
-    tried.keep_attention = false;
+    tried.kept = {};
     return would_fit(source, tried, data_bytes, budgets);
   };
   // No budget, no end: 2^24 tokens stand for "as long as you like".

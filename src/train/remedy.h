@@ -7,13 +7,15 @@
 
 namespace longtune {
 
-/// Whether the run fits with attention's outputs kept (TrainOptions::keep_attention). Where the
-/// device has no budget, it must fit what memory the system has to give, so that nothing that would
-/// have run is lost.
-[[nodiscard]] bool can_keep_attention(const ModelSource& source,
-                                      const TrainOptions& options,
-                                      std::int64_t data_bytes,
-                                      const Budgets& budgets);
+/// What the run can keep of the forward pass: attention's outputs where they fit, then the outputs
+/// of as many layers' products as fit and take at most `product_bytes`. Where the device has no
+/// budget, all must fit what memory the system has to give, so that nothing that would have run is
+/// lost.
+[[nodiscard]] Kept what_to_keep(const ModelSource& source,
+                                const TrainOptions& options,
+                                std::int64_t data_bytes,
+                                const Budgets& budgets,
+                                std::int64_t product_bytes);
 
 /// The longest context, a multiple of 64, with which the run fits the budgets; 0 where none of at
 /// least 64 tokens does.

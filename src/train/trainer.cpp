@@ -29,7 +29,7 @@ DecoderOptions decoder_options(const TrainOptions& options) {
           .cell_tokens = whole ? options.context : options.segment,
           .kv_keep = whole ? KvKeep::kOneLayer : KvKeep::kAllLayers,
           .lora = options.lora,
-          .keep_attention = options.keep_attention,
+          .kept = options.kept,
           .offload = options.offload};
 }
 
@@ -229,13 +229,11 @@ double Trainer::State::run_sample(const Sample& sample,
           forward_flops(decoder.config(), &options.lora, options.model.attention, count, first, 0);
     } else if (pass == Pass::kTraining) {
       loss += sum(decoder.losses_and_gradients(part, grad_scale));
-      flops += training_flops(decoder.config(),
-                              options.lora,
-                              options.model.attention,
-                              {.tokens = count,
-                               .first_position = first,
-                               .scored = scored,
-                               .keep_attention = options.keep_attention});
+      flops += training_flops(
+          decoder.config(),
+          options.lora,
+          options.model.attention,
+          {.tokens = count, .first_position = first, .scored = scored, .kept = options.kept});
     } else {
       loss += sum(decoder.losses(part));
     }

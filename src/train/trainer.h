@@ -37,8 +37,8 @@ struct TrainOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   Shuffle shuffle = Shuffle::kEachEpoch;
-  std::uint64_t seed = 0;       ///< of the adapter, the order of samples, and dropout
-  bool keep_attention = false;  ///< see DecoderOptions; costs memory, saves time, changes no bit
+  std::uint64_t seed = 0;  ///< of the adapter, the order of samples, and dropout
+  Kept kept;
   Offload offload;
 };
 
