@@ -41,8 +41,8 @@ struct HgaSettings {
   std::int64_t group_tokens = 16;   ///< 8, 16, 32 or 64
   std::int64_t block_queries = 16;  ///< queries that share a list: a divisor of chunk_tokens
   std::int64_t topk_chunks = 32;
-  std::int64_t topk_groups = 32;
-  std::int64_t union_cap = 64;  ///< groups of a list, at least topk_groups; causal routing
+  std::int64_t topk_groups = 24;
+  std::int64_t union_cap = 96;  ///< groups of a list, at least topk_groups; causal routing
   HgaSight sight = HgaSight::kList;
   bool per_query_head = false;  ///< a list for every query head, else for every KV head
 

@@ -383,7 +383,8 @@ double history_seen(const Sequence& sequence, const Routed& routed, std::int64_t
 }
 
 TEST(HgaRouteOracle, AttendsTheShareOfTheHistoryThatTheBudgetGives) {
-  HgaSettings s{.sight = HgaSight::kAsked};
+  const HgaSettings published{.topk_groups = 32, .union_cap = 64, .sight = HgaSight::kAsked};
+  HgaSettings s = published;
   s.union_cap = 16 * s.topk_groups;  // never full
   const Sequence roomy(32768, {}, s, false, 7);
   const Routed routed = Feeder(roomy).feed(0, roomy.T);
@@ -397,12 +398,14 @@ TEST(HgaRouteOracle, AttendsTheShareOfTheHistoryThatTheBudgetGives) {
   const Routed of_wide = Feeder(wide).feed(0, wide.T);
   EXPECT_NEAR(history_seen(wide, of_wide, 8192), 0.2361, 0.0005);
   // Queries with nothing in common fill the list.
-  const Sequence capped(8192, {}, {.sight = HgaSight::kAsked}, false, 7);
+  const Sequence capped(8192, {}, published, false, 7);
   const double share = history_seen(capped, Feeder(capped).feed(0, capped.T), capped.T);
   EXPECT_LT(share, 0.179);
   EXPECT_GT(share, 0.09);
   // Of a list that is read whole, between what one query asks for and what it holds.
-  const Sequence listed(8192, {}, {}, false, 7);
+  HgaSettings whole = published;
+  whole.sight = HgaSight::kList;
+  const Sequence listed(8192, {}, whole, false, 7);
   const double of_list = history_seen(listed, Feeder(listed).feed(0, listed.T), listed.T);
   EXPECT_GT(of_list, 0.179);
   EXPECT_LT(of_list, 0.29);

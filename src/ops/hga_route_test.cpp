@@ -321,10 +321,10 @@ TEST(HgaRoute, SurvivesScoresThatAreNoNumbers) {
 TEST(HgaRoute, NamesWhatDoesNotFit) {
   Case c({.T = 20, .first_position = 1280});
   auto args = c.args();
-  args.settings.union_cap = 31;
+  args.settings.union_cap = 23;
   expect_error([&] { hga_route(args); },
                ErrorCode::kInvalidArgument,
-               "[hga_route] union_cap 31 is below topk_groups");
+               "[hga_route] union_cap 23 is below topk_groups");
   args = c.args();
   args.settings.block_queries = 24;
   expect_error([&] { hga_route(args); },
