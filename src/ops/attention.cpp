@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Queries {
   ConstTensorView q;
   const KvPages& kv;
   std::int64_t first_position;
+  float scale;
 };
 
 void check_pages(const Queries& queries) {
@@ -51,7 +53,18 @@ void check_pages(const Queries& queries) {
   }
 }
 
+// What a query does not see scores minus infinity before the factor, and maxima are taken there.
+void check_scale(const Queries& queries) {
+  if (!std::isfinite(queries.scale) || queries.scale <= 0) {
+    fail(ErrorCode::kInvalidArgument,
+         queries.where,
+         "a scale of {}: it must be finite and above 0",
+         queries.scale);
+  }
+}
+
 void check_queries(const Queries& queries) {
+  check_scale(queries);
   expect_activations(queries.where, {"q", queries.q}, 3);
   check_pages(queries);
   const std::int64_t end = queries.first_position + queries.q.dim(0);
@@ -204,7 +217,7 @@ double product_flops(const Queries& queries, const Selection& selection, std::in
 
 void attention_forward(const AttentionForward& args) {
   OperationScope scope("attention_forward");  // a selection's lists lie on the device
-  const Queries queries{"attention_forward", args.q, args.kv, args.first_position};
+  const Queries queries{"attention_forward", args.q, args.kv, args.first_position, args.scale};
   check_queries(queries);
   check_like_q(queries, {"out", args.out}, args.q.dtype);
   check_statistics(queries, {"lse", args.lse});
@@ -215,7 +228,7 @@ void attention_forward(const AttentionForward& args) {
 
 void attention_backward(const AttentionBackward& args) {
   OperationScope scope("attention_backward");
-  const Queries queries{"attention_backward", args.q, args.kv, args.first_position};
+  const Queries queries{"attention_backward", args.q, args.kv, args.first_position, args.scale};
   check_queries(queries);
   check_like_q(queries, {"dq", args.dq}, args.q.dtype);
   check_like_q(queries, {"dout", args.dout}, args.q.dtype);
@@ -230,7 +243,7 @@ void attention_backward(const AttentionBackward& args) {
 }
 
 void attention_column_sums(const AttentionColumnSums& args) {
-  const Queries queries{"attention_column_sums", args.q, args.kv, args.first_position};
+  const Queries queries{"attention_column_sums", args.q, args.kv, args.first_position, args.scale};
   check_queries(queries);
   check_statistics(queries, {"lse", args.lse});
   const std::int64_t S = args.first_position + args.q.dim(0);
@@ -246,7 +259,8 @@ void attention_column_sums(const AttentionColumnSums& args) {
   const Queries counted{queries.where,
                         args.q.rows(args.first_row, args.end_row - args.first_row),
                         args.kv,
-                        args.first_position + args.first_row};
+                        args.first_position + args.first_row,
+                        args.scale};
   const OperationScope scope("attention_column_sums", product_flops(counted, {}, 0));
   cpu::attention_column_sums(args);
 }

@@ -22,15 +22,18 @@ struct AttentionForward {
   ConstTensorView q;  ///< (T, Hq, D), rotated, dtype of out
   KvPages kv;         ///< kv.tokens >= first_position + T; pages that no query sees may be null
   std::int64_t first_position = 0;
-  float scale = 1;  ///< 1 / sqrt(D)
+  float scale = 1;  ///< 1 / sqrt(D); finite and above 0
   Selection selection;
 };
 
-/// The softmax state and all sums are f32. Key tiles are visited in the order of the selection,
-/// whole pages at a time, then up to 64 tokens of groups, and a tile in which a row sees nothing
-/// leaves its state untouched: a row's bits depend neither on the thread count, nor on how many
-/// rows are computed with it, nor on its place among them. Throws Error: kInvalidArgument where
-/// shapes or dtypes disagree; kUnsupported without a kernel.
+/// The softmax state and all sums are f32. Where the instruction set has products of bf16, q and
+/// the pages are bf16 and D is a multiple of 16, the exponentials are rounded to bf16 (2^-9,
+/// relatively) before they weigh values, though not in lse; the backward pass likewise rounds p and
+/// ds. Key tiles are visited in the order of the selection, whole pages at a time, then up to 64
+/// tokens of groups, and a tile in which a row sees nothing leaves its state untouched: a row's
+/// bits depend neither on the thread count, nor on how many rows are computed with it, nor on its
+/// place among them. Throws Error: kInvalidArgument where shapes or dtypes disagree; kUnsupported
+/// without a kernel.
 void attention_forward(const AttentionForward& args);
 
 /// Gradients of queries and of the live keys and values, those from `live_begin` on; earlier ones

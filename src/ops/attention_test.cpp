@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -126,6 +127,8 @@ std::vector<Shape> shapes() {
           {.T = 70, .first_position = 100, .Hq = 6, .Hkv = 2, .D = 10, .live_begin = 64},
           {.T = 64, .first_position = 128, .Hq = 4, .Hkv = 1, .D = 64, .live_begin = 128},
           {.T = 130, .first_position = 64, .Hq = 2, .Hkv = 2, .D = 128, .kv = kB},
+          {.T = 5, .first_position = 62, .Hq = 8, .Hkv = 2, .D = 48, .kv = kB},
+          {.T = 83, .first_position = 140, .Hq = 3, .Hkv = 1, .D = 32, .live_begin = 128, .kv = kB},
           {.T = 200, .first_position = 71, .Hq = 9, .Hkv = 3, .D = 2, .live_begin = 64}};
 }
 
@@ -159,11 +162,18 @@ TYPED_TEST(Attention, AgreesWithTheReference) {
       attention_forward(fast.forward());
       expect_near(fast.out, truth.out, tolerance<TypeParam>(2e-6F), "out of " + describe(shape));
       expect_near(fast.lse, truth.lse, 2e-6F, "lse of " + describe(shape));
-      fast.out = truth.out;
+      const std::vector<TypeParam> out = std::exchange(fast.out, truth.out);
       attention_backward(fast.backward());
       expect_near(fast.dq, truth.dq, tolerance<TypeParam>(1e-5F), "dq of " + describe(shape));
-      expect_near(fast.dk, truth.dk, 2e-5F, "dk of " + describe(shape));
-      expect_near(fast.dv, truth.dv, 2e-5F, "dv of " + describe(shape));
+      const float bound = attention_tolerance<TypeParam>(shape.kv, shape.D, 2e-5F);
+      expect_near(fast.dk, truth.dk, bound, "dk of " + describe(shape));
+      expect_near(fast.dv, truth.dv, bound, "dv of " + describe(shape));
+      expect_near_together(
+          out, truth.out, tolerance<TypeParam>(1e-5F), "out of " + describe(shape));
+      expect_near_together(
+          fast.dq, truth.dq, tolerance<TypeParam>(1e-4F), "dq of " + describe(shape));
+      expect_near_together(fast.dk, truth.dk, std::max(bound, 1e-4F), "dk of " + describe(shape));
+      expect_near_together(fast.dv, truth.dv, std::max(bound, 1e-4F), "dv of " + describe(shape));
     });
   }
 }
@@ -190,7 +200,8 @@ TEST(AttentionNumbers, ShowWhatIsNotFinite) {
 
 TYPED_TEST(Attention, ARowHasTheSameBitsHoweverManyAreComputedWithIt) {
   for (const DType kv : {DType::kF32, DType::kBf16}) {
-    const Shape shape{.T = 150, .first_position = 37, .Hq = 6, .Hkv = 2, .D = 24, .kv = kv};
+    const std::int64_t D = kv == DType::kBf16 ? 48 : 24;
+    const Shape shape{.T = 150, .first_position = 37, .Hq = 6, .Hkv = 2, .D = D, .kv = kv};
     Case<TypeParam> whole(shape);
     attention_forward(whole.forward());
     Case<TypeParam> parts(shape);
@@ -212,7 +223,13 @@ TYPED_TEST(Attention, ARowHasTheSameBitsHoweverManyAreComputedWithIt) {
 }
 
 TYPED_TEST(Attention, GivesTheSameBitsForAnyThreadCount) {
-  const Shape shape{.T = 300, .first_position = 90, .Hq = 3, .Hkv = 1, .D = 16, .live_begin = 64};
+  const Shape shape{.T = 300,
+                    .first_position = 90,
+                    .Hq = 3,
+                    .Hkv = 1,
+                    .D = 16,
+                    .live_begin = 64,
+                    .kv = DType::kBf16};
   Case<TypeParam> one(shape);
   use_threads(1);
   attention_forward(one.forward());
@@ -349,7 +366,21 @@ TEST(AttentionErrors, NameWhatDoesNotFit) {
   EXPECT_EQ(forward_error([](auto& a) { a.kv.D = 16; }),
             "[attention_forward] the last dimension of q f32 (2, 4, 8) is not that of the pages, "
             "16");
+  EXPECT_EQ(forward_error([](auto& a) { a.scale = 0; }),
+            "[attention_forward] a scale of 0: it must be finite and above 0");
+  EXPECT_EQ(forward_error([](auto& a) { a.scale = -0.5F; }),
+            "[attention_forward] a scale of -0.5: it must be finite and above 0");
+  EXPECT_EQ(forward_error([](auto& a) { a.scale = INFINITY; }),
+            "[attention_forward] a scale of inf: it must be finite and above 0");
   auto args = c.backward();
+  args.scale = NAN;
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&] { attention_backward(args); }),
+            "[attention_backward] a scale of nan: it must be finite and above 0");
+  auto sums = c.column_sums(0, 1);
+  sums.scale = 0;
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&] { attention_column_sums(sums); }),
+            "[attention_column_sums] a scale of 0: it must be finite and above 0");
+  args = c.backward();
   args.live_begin = 64;
   EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&] { attention_backward(args); }),
             "[attention_backward] live tokens begin at 64, which is not a multiple of 64 up to the "

@@ -192,6 +192,23 @@ std::vector<Shape> shapes() {
        .live_begin = 640,
        .capacity = 64,
        .kv = kB},
+      {.T = 77,
+       .first_position = 640,
+       .Hq = 3,
+       .Hkv = 1,
+       .D = 48,
+       .live_begin = 320,
+       .capacity = 20,
+       .kv = kB},
+      {.T = 2,
+       .first_position = 703,
+       .Hq = 4,
+       .Hkv = 2,
+       .D = 32,
+       .live_begin = 640,
+       .group_tokens = 8,
+       .capacity = 50,
+       .kv = kB},
       {.T = 300, .Hq = 4, .Hkv = 4, .D = 10, .capacity = 9},
       {.T = 1,
        .first_position = 700,
@@ -269,11 +286,18 @@ TYPED_TEST(AttentionOverASelection, AgreesWithTheReference) {
       attention_forward(fast.forward());
       expect_near(fast.out, truth.out, tolerance<TypeParam>(2e-6F), "out of " + describe(shape));
       expect_near(fast.lse, truth.lse, 2e-6F, "lse of " + describe(shape));
-      fast.out = truth.out;
+      const std::vector<TypeParam> out = std::exchange(fast.out, truth.out);
       attention_backward(fast.backward());
       expect_near(fast.dq, truth.dq, tolerance<TypeParam>(1e-5F), "dq of " + describe(shape));
-      expect_near(fast.dk, truth.dk, 2e-5F, "dk of " + describe(shape));
-      expect_near(fast.dv, truth.dv, 2e-5F, "dv of " + describe(shape));
+      const float bound = attention_tolerance<TypeParam>(shape.kv, shape.D, 2e-5F);
+      expect_near(fast.dk, truth.dk, bound, "dk of " + describe(shape));
+      expect_near(fast.dv, truth.dv, bound, "dv of " + describe(shape));
+      expect_near_together(
+          out, truth.out, tolerance<TypeParam>(1e-5F), "out of " + describe(shape));
+      expect_near_together(
+          fast.dq, truth.dq, tolerance<TypeParam>(1e-4F), "dq of " + describe(shape));
+      expect_near_together(fast.dk, truth.dk, std::max(bound, 1e-4F), "dk of " + describe(shape));
+      expect_near_together(fast.dv, truth.dv, std::max(bound, 1e-4F), "dv of " + describe(shape));
     });
   }
 }

@@ -66,6 +66,39 @@ void expect_near(const std::vector<Float>& fast,
   }
 }
 
+/// That the differences of all values together are at most `relative` of the values together, each
+/// counted as 0.01 at least: what expect_near cannot say of small ones.
+template <class Float>
+void expect_near_together(const std::vector<Float>& fast,
+                          const std::vector<Float>& truth,
+                          double relative,
+                          const std::string& what) {
+  ASSERT_EQ(fast.size(), truth.size()) << what;
+  double differences = 0;
+  double values = 1e-4 * static_cast<double>(truth.size());
+  for (std::size_t i = 0; i < truth.size(); ++i) {
+    const double expected = static_cast<float>(truth[i]);
+    const double difference = static_cast<float>(fast[i]) - expected;
+    differences += difference * difference;
+    values += expected * expected;
+  }
+  EXPECT_LE(std::sqrt(differences), relative * std::sqrt(values)) << what;
+}
+
+/// Whether the selected instruction set rounds probabilities and gradients of scores to bf16 for
+/// attention of Float queries over such keys and values.
+template <class Float>
+bool rounds_probabilities(DType kv, std::int64_t D) {
+  return selected_isa() >= Isa::kAvx512Bf16 && sizeof(Float) == 2 && kv == DType::kBf16 &&
+         D % 16 == 0;
+}
+
+/// How far what attention sums in f32 may be from the truth there: `f32`, or a rounding of bf16.
+template <class Float>
+float attention_tolerance(DType kv, std::int64_t D, float f32) {
+  return rounds_probabilities<Float>(kv, D) ? 0x1p-8F : f32;
+}
+
 /// The message of the Error that `call` throws; fails the test where it throws none or another
 /// code.
 template <class Call>

@@ -95,15 +95,15 @@ struct Pass {
 // The memory of one thread, sliced; pieces are 64 rows.
 struct Scratch {
   std::int64_t piece_values;  // of the arrays over pieces
-  float* rows;                // (64, padded D)
-  float* q;                   // (pieces, padded D / 16, 64, 16)
-  float* dout;                // (pieces, padded D / 16, 64, 16)
-  float* q_t;                 // (pieces, 4, D, 16), a piece every piece_values
-  float* dout_t;              // (pieces, 4, D, 16), likewise
+  float* rows;                // (64, padded D), or of cells and as steps
+  Cell* q;                    // (pieces, padded D / 16, 64 / V, 16), a piece every piece_values
+  Cell* dout;                 // (pieces, padded D / 16, 64 / V, 16), likewise
+  Cell* q_t;                  // (pieces, 4, D / V, 16), likewise
+  Cell* dout_t;               // (pieces, 4, D / V, 16), likewise
   float* dq_t;                // (pieces, 4, D, 16), likewise
   float* lse;                 // (pieces, 64)
   float* delta;               // (pieces, 64)
-  float* wide;                // (2, 64, D)
+  float* wide;                // (2, 64, D), for load_tile
   float* dk;                  // (tiles, padded D / 16, 64, 16)
   float* dv;                  // (tiles, padded D / 16, 64, 16)
 
@@ -129,14 +129,15 @@ struct Scratch {
   }
 };
 
-// Between a row of D values and its place in column panels (padded D / 16, 64, 16).
+// Between a row of D values and its place in column panels (padded D / 16, 64, 16); `rows` of a
+// panel may be others.
 
-void split_row(const float* row, std::int64_t D, float* panels) {
+void split_row(const float* row, std::int64_t D, float* panels, std::int64_t rows = kBlockRows) {
   std::int64_t d = 0;
   for (; d + kPanelRows <= D; d += kPanelRows) {
-    std::memcpy(panels + d * kBlockRows, row + d, kPanelRows * sizeof(float));
+    std::memcpy(panels + d * rows, row + d, kPanelRows * sizeof(float));
   }
-  std::copy_n(row + d, D - d, panels + d * kBlockRows);
+  std::copy_n(row + d, D - d, panels + d * rows);
 }
 
 void join_row(const float* panels, std::int64_t D, float* row) {
@@ -242,9 +243,8 @@ class Unit {
 
   void load_rows(const QueryBlock& block,
                  const ConstTensorView& x,
-                 float factor,
-                 float* transposed,
-                 float* panels) const;
+                 Cell* transposed,
+                 Cell* panels) const;
   void load(const Piece& piece) const;
   void store(const Piece& piece) const;
   [[nodiscard]] BackwardTile tile_of(const Piece& piece) const;
@@ -271,25 +271,30 @@ class Unit {
 // Gathers the rows of x and lays them out as tiles need them: transposed, and in column panels.
 void Unit::load_rows(const QueryBlock& block,
                      const ConstTensorView& x,
-                     float factor,
-                     float* transposed,
-                     float* panels) const {
-  const std::int64_t D = set_.kv.D;
+                     Cell* transposed,
+                     Cell* panels) const {
+  const AttentionTiles& tiles = pass_.tiles;
+  const std::int64_t width = width_ / tiles.values;
+  const std::int64_t cells = set_.kv.D / tiles.values;
   const std::int64_t padded_rows = panels_of(block.rows) * kPanelRows;
-  gather_rows(set_, block, x, scratch_.rows);
+  gather_rows(set_, tiles, block, x, scratch_.rows);
   for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
-    pass_.tiles.transpose(scratch_.rows + row * width_, width_, D, factor, transposed + row * D);
+    tiles.transpose(scratch_.rows + row * width, width, cells, transposed + row * cells);
   }
-  for (std::int64_t row = 0; row < padded_rows; ++row) {
-    split_row(scratch_.rows + row * width_, width_, panels + row * kPanelRows);
+  Cell* steps = scratch_.rows;
+  if (tiles.values > 1) {  // rows take the first half of the memory
+    steps += kBlockRows * width;
+    tiles.interleave(scratch_.rows, padded_rows, width_, steps);
+  }
+  for (std::int64_t step = 0; step < padded_rows / tiles.values; ++step) {
+    split_row(steps + step * width_, width_, panels + step * kPanelRows, kBlockRows / tiles.values);
   }
 }
 
 void Unit::load(const Piece& piece) const {
   const std::int64_t at = piece.place * scratch_.piece_values;
-  const float factor = args_.scale * std::numbers::log2e_v<float>;
-  load_rows(piece.block, args_.q, factor, scratch_.q_t + at, scratch_.q + at);
-  load_rows(piece.block, args_.dout, 1.0F, scratch_.dout_t + at, scratch_.dout + at);
+  load_rows(piece.block, args_.q, scratch_.q_t + at, scratch_.q + at);
+  load_rows(piece.block, args_.dout, scratch_.dout_t + at, scratch_.dout + at);
   std::fill_n(scratch_.dq_t + at, scratch_.piece_values, 0.0F);
   float* lse = scratch_.lse + piece.place * kBlockRows;
   float* delta = scratch_.delta + piece.place * kBlockRows;
@@ -329,6 +334,7 @@ BackwardTile Unit::tile_of(const Piece& piece) const {
           .D = set_.kv.D,
           .panels = panels_of(piece.block.rows),
           .scale = args_.scale,
+          .unit = args_.scale * std::numbers::log2e_v<float>,
           .q = scratch_.q + at,
           .dout = scratch_.dout + at};
 }
@@ -338,7 +344,8 @@ void Unit::visit_page(std::int64_t page) const {
     visit_live_page(page);
     return;
   }
-  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page_, page, scratch_.wide);
+  const KeyTile keys =
+      load_tile(set_, pass_.tiles, kv_head_, page_, page, TileUse::kBackward, scratch_.wide);
   for_each_piece([&](const Piece& piece) {
     BackwardTile tile = tile_of(piece);
     tile.tile = keys;
@@ -348,7 +355,8 @@ void Unit::visit_page(std::int64_t page) const {
 
 void Unit::visit_live_page(std::int64_t page) const {
   const std::int64_t D = set_.kv.D;
-  const KeyTile keys = load_tile(set_, pass_.tiles, kv_head_, page_, page, scratch_.wide);
+  const KeyTile keys =
+      load_tile(set_, pass_.tiles, kv_head_, page_, page, TileUse::kBackward, scratch_.wide);
   const std::int64_t live_pages = set_.end_page() - pass_.live_page;
   const std::int64_t place = kv_head_ * live_pages + page - pass_.live_page;
   const bool follows =
@@ -409,7 +417,7 @@ void Unit::visit_groups() const {
 void Unit::visit_groups_of(std::size_t index, const GroupTiles& groups) const {
   std::uint64_t seen[kBlockRows];
   for (std::int64_t i = 0; i < groups.count(); ++i) {
-    const KeyTile keys = groups.load(pass_.tiles, i, scratch_.wide);
+    const KeyTile keys = groups.load(pass_.tiles, i, TileUse::kBackward, scratch_.wide);
     const bool live = is_live(groups, i);
     float* dk = scratch_.dk + i * scratch_.piece_values;
     float* dv = scratch_.dv + i * scratch_.piece_values;
@@ -551,7 +559,7 @@ void attention_backward(const AttentionBackward& args) {
   std::vector<UnitRange> units = units_of_blocks(blocks, together);
   const std::int64_t block_pieces = (most_rows(blocks) + kBlockRows - 1) / kBlockRows;
   const Pass pass{.args = args,
-                  .tiles = attention_tiles(selected_isa()),
+                  .tiles = tiles_for(args.q.dtype, args.kv),
                   .set = set,
                   .blocks = std::move(blocks),
                   .together = together,

@@ -39,15 +39,16 @@ void Pass::add_block(const QueryBlock& block,
                      float* memory,
                      float* sums) const {
   const std::int64_t D = set.kv.D;
-  const std::int64_t width = padded_dimension(D);
+  const std::int64_t width = padded_dimension(D) / tiles.values;
   const std::int64_t padded_rows = panels_of(block.rows) * kPanelRows;
+  const std::int64_t cells = D / tiles.values;
   float* rows = memory;
-  float* q_t = rows + kTaskRows * width;
-  float* wide = q_t + kTaskRows * width;
-  gather_rows(set, block, args.q.rows(set.first_position - args.first_position, set.T), rows);
+  float* q_t = rows + kTaskRows * padded_dimension(D);
+  float* wide = q_t + kTaskRows * padded_dimension(D);
+  gather_rows(
+      set, tiles, block, args.q.rows(set.first_position - args.first_position, set.T), rows);
   for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
-    const float factor = args.scale * std::numbers::log2e_v<float>;
-    tiles.transpose(rows + row * width, width, D, factor, q_t + row * D);
+    tiles.transpose(rows + row * width, width, cells, q_t + row * cells);
   }
   float lse[kTaskRows];
   std::fill_n(lse, kTaskRows, kNoRow);
@@ -59,13 +60,15 @@ void Pass::add_block(const QueryBlock& block,
   std::uint64_t seen[kTaskRows];
   causal_bits(block, seen);
   for (std::int64_t page = first_page; page < std::min(end_page, block.page + 1); ++page) {
-    const KeyTile tile = load_tile(set, tiles, block.kv_head, block.page, page, wide);
+    const KeyTile tile =
+        load_tile(set, tiles, block.kv_head, block.page, page, TileUse::kColumnSums, wide);
     for (std::int64_t row = 0; row < padded_rows; row += kPanelRows) {
-      tiles.add_weights({.q_t = q_t + row * D,
+      tiles.add_weights({.q_t = q_t + row * cells,
                          .lse = lse + row,
                          .keys = tile.keys,
                          .count = tile.count,
                          .D = D,
+                         .unit = args.scale * std::numbers::log2e_v<float>,
                          .seen = page == block.page ? seen + row : nullptr,
                          .sums = sums + (page - first_page) * kTileKeys * kPanelRows});
     }
@@ -102,7 +105,7 @@ void Pass::run(std::int64_t kv_head,
 
 void attention_column_sums(const AttentionColumnSums& args) {
   const Pass pass{.args = args,
-                  .tiles = attention_tiles(selected_isa()),
+                  .tiles = tiles_for(args.q.dtype, args.kv),
                   .set = {.kv = args.kv,
                           .T = args.end_row - args.first_row,
                           .Hq = args.q.dim(1),

@@ -16,12 +16,12 @@ constexpr std::int64_t kForwardRows = 128;
 
 // The memory of one thread, sliced; rows are whole panels.
 struct Scratch {
-  float* rows = nullptr;     // (rows, padded D)
-  float* q_t = nullptr;      // (panels, D, 16)
+  float* rows = nullptr;     // (rows, padded D), or of cells
+  float* q_t = nullptr;      // (panels, D / V, 16) cells
   float* out_t = nullptr;    // (panels, D, 16)
   float* highest = nullptr;  // (rows)
   float* sum = nullptr;      // (rows)
-  float* wide = nullptr;     // (2, 64, D)
+  float* wide = nullptr;     // (2, 64, D), for load_tile
 
   static std::int64_t floats(std::int64_t D, std::int64_t count) {
     const std::int64_t width = padded_dimension(D);
@@ -87,7 +87,7 @@ class ForwardBlock {
     }
     const GroupTiles groups(set_, block_);
     for (std::int64_t tile = 0; tile < groups.count(); ++tile) {
-      visit(groups.load(tiles_, tile, scratch_.wide),
+      visit(groups.load(tiles_, tile, TileUse::kForward, scratch_.wide),
             [&](const QueryBlock& panel, std::uint64_t* seen) { groups.bits(panel, tile, seen); });
     }
     finish();
@@ -98,11 +98,11 @@ class ForwardBlock {
 
   void begin() const {
     const std::int64_t D = set_.kv.D;
-    const std::int64_t width = padded_dimension(D);
-    const float factor = args_.scale * std::numbers::log2e_v<float>;
-    gather_rows(set_, block_, args_.q, scratch_.rows);
+    const std::int64_t width = padded_dimension(D) / tiles_.values;
+    const std::int64_t cells = D / tiles_.values;
+    gather_rows(set_, tiles_, block_, args_.q, scratch_.rows);
     for (std::int64_t row = 0; row < padded_rows(); row += kPanelRows) {
-      tiles_.transpose(scratch_.rows + row * width, width, D, factor, scratch_.q_t + row * D);
+      tiles_.transpose(scratch_.rows + row * width, width, cells, scratch_.q_t + row * cells);
     }
     std::fill_n(scratch_.out_t, padded_rows() * D, 0.0F);
     std::fill_n(scratch_.highest, padded_rows(), kNoScore);
@@ -110,7 +110,8 @@ class ForwardBlock {
   }
 
   void visit_page(std::int64_t page) const {
-    const KeyTile tile = load_tile(set_, tiles_, block_.kv_head, block_.page, page, scratch_.wide);
+    const KeyTile tile = load_tile(
+        set_, tiles_, block_.kv_head, block_.page, page, TileUse::kForward, scratch_.wide);
     if (page == block_.page) {
       visit(tile, causal_bits);
     } else {
@@ -128,12 +129,13 @@ class ForwardBlock {
       if constexpr (!kAll) {
         bits(piece_of(block_, row, kPanelRows), seen);
       }
-      tiles_.forward({.panel = {.q_t = scratch_.q_t + row * D,
+      tiles_.forward({.panel = {.q_t = scratch_.q_t + row * (D / tiles_.values),
                                 .out_t = scratch_.out_t + row * D,
                                 .highest = scratch_.highest + row,
                                 .sum = scratch_.sum + row},
                       .tile = tile,
                       .D = D,
+                      .unit = args_.scale * std::numbers::log2e_v<float>,
                       .seen = kAll ? nullptr : seen});
     }
   }
@@ -169,14 +171,13 @@ class FewRowsBlock {
     q_ = memory + kPanelRows * padded_dimension(D);
     std::fill_n(highest_, kPanelRows, kNoScore);
     std::fill_n(sum_, kPanelRows, 0.0F);
-    gather_rows(set, block, args.q, q_);
-    const float factor = args.scale * std::numbers::log2e_v<float>;
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-      for (std::int64_t d = 0; d < D; ++d) {
-        q_[row * D + d] = q_[row * padded_dimension(D) + d] * factor;
-        scratch_.rows[row * D + d] = 0;
-      }
+    gather_rows(set, tiles, block, args.q, q_);
+    const std::int64_t width = padded_dimension(D) / tiles.values;
+    const std::int64_t cells = D / tiles.values;
+    for (std::int64_t row = 1; row < block.rows && width != cells; ++row) {
+      std::copy_n(q_ + row * width, cells, q_ + row * cells);
     }
+    std::fill_n(scratch_.rows, block.rows * D, 0.0F);
   }
 
   void run() {
@@ -207,6 +208,7 @@ class FewRowsBlock {
             .sum = sum_,
             .rows = block_.rows,
             .D = set_.kv.D,
+            .unit = args_.scale * std::numbers::log2e_v<float>,
             .bf16 = set_.kv.dtype == DType::kBf16};
   }
 
@@ -289,7 +291,7 @@ void attention_forward(const AttentionForward& args) {
                      .Hq = args.q.dim(1),
                      .first_position = args.first_position,
                      .selection = args.selection};
-  const AttentionTiles& tiles = attention_tiles(selected_isa());
+  const AttentionTiles& tiles = tiles_for(args.q.dtype, args.kv);
   const std::vector<QueryBlock> blocks = forward_blocks(set);
   const ThreadScratch scratch(Scratch::floats(set.kv.D, most_rows(blocks)));
 #pragma omp parallel for schedule(dynamic, 1)

@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <cstring>
+
 #include "base/bytes.h"
 #include "device/scratch_memory.h"
 
@@ -34,14 +36,33 @@ QueryBlock piece_of(const QueryBlock& block, std::int64_t first, std::int64_t ro
   return piece;
 }
 
+const AttentionTiles& tiles_for([[maybe_unused]] DType q, [[maybe_unused]] const KvPages& kv) {
+#if defined(__x86_64__)
+  if (selected_isa() >= Isa::kAvx512Bf16 && q == DType::kBf16 && kv.dtype == DType::kBf16 &&
+      kv.D % kPanelRows == 0) {
+    return avx512_bf16_attention_tiles();
+  }
+#endif
+  return attention_tiles(selected_isa());
+}
+
 void gather_rows(const QuerySet& set,
+                 const AttentionTiles& tiles,
                  const QueryBlock& block,
                  const ConstTensorView& x,
-                 float* rows) {
+                 Cell* rows) {
   const std::int64_t D = set.kv.D;
-  const std::int64_t width = padded_dimension(D);
+  const std::int64_t width = padded_dimension(D) / tiles.values;
   std::fill_n(
       rows + block.rows * width, (panels_of(block.rows) * kPanelRows - block.rows) * width, 0.0F);
+  if (tiles.values > 1) {  // of which D has whole ones
+    for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
+      std::memcpy(rows + row * width,
+                  x.as<BFloat16>() + (t * set.Hq + h) * D,
+                  static_cast<std::size_t>(width) * sizeof(Cell));
+    });
+    return;
+  }
   with_float_type(x.dtype, [&]<class Float>(Float*) {
     for_each_row(set, block, [&](std::int64_t row, std::int64_t t, std::int64_t h) {
       const auto* source = x.as<Float>() + (t * set.Hq + h) * D;
@@ -65,25 +86,46 @@ void causal_bits(const QueryBlock& block, std::uint64_t* seen) {
   }
 }
 
+namespace {
+
+KeyTile tile_of_floats(const float* keys, const float* values, std::int64_t count) {
+  return {.keys = keys, .values = values, .key_steps = keys, .value_steps = values, .count = count};
+}
+
+}  // namespace
+
 KeyTile load_tile(const QuerySet& set,
                   const AttentionTiles& tiles,
                   std::int64_t kv_head,
                   std::int64_t query_page,
                   std::int64_t page,
+                  TileUse use,
                   float* wide) {
   const KvPages kv = set.kv.as_read_from(query_page, page);
   const std::byte* keys = kv.keys(page, kv_head);
   const std::byte* values = kv.values(page, kv_head);
   const std::int64_t count = std::min(kPageTokens, set.end() - page * kPageTokens);
+  if (tiles.values > 1) {
+    KeyTile tile{.keys = reinterpret_cast<const Cell*>(keys),
+                 .values = reinterpret_cast<const Cell*>(values),
+                 .key_steps = wide,
+                 .value_steps = wide,
+                 .count = count};
+    if (use != TileUse::kColumnSums) {
+      tiles.interleave(use == TileUse::kForward ? tile.values : tile.keys, count, set.kv.D, wide);
+    }
+    return tile;
+  }
   if (set.kv.dtype == DType::kF32) {
-    return {.keys = reinterpret_cast<const float*>(keys),
-            .values = reinterpret_cast<const float*>(values),
-            .count = count};
+    return tile_of_floats(
+        reinterpret_cast<const float*>(keys), reinterpret_cast<const float*>(values), count);
   }
   float* wide_values = wide + kPageTokens * set.kv.D;
   tiles.widen(reinterpret_cast<const std::uint16_t*>(keys), count * set.kv.D, wide);
-  tiles.widen(reinterpret_cast<const std::uint16_t*>(values), count * set.kv.D, wide_values);
-  return {.keys = wide, .values = wide_values, .count = count};
+  if (use != TileUse::kColumnSums) {
+    tiles.widen(reinterpret_cast<const std::uint16_t*>(values), count * set.kv.D, wide_values);
+  }
+  return tile_of_floats(wide, wide_values, count);
 }
 
 GroupTiles::GroupTiles(const QuerySet& set, const QueryBlock& block)
@@ -103,11 +145,46 @@ GroupTiles::GroupTiles(const QuerySet& set, const QueryBlock& block)
   list_ = selection.groups + list * selection.capacity;
 }
 
-KeyTile GroupTiles::load(const AttentionTiles& tiles, std::int64_t tile, float* wide) const {
+// Rows are copied side by side and steps made from the pages: groups have whole ones.
+KeyTile GroupTiles::load_pairs(const AttentionTiles& tiles,
+                               std::int64_t tile,
+                               TileUse use,
+                               float* wide) const {
+  const KvPages& kv = kv_;
+  const std::int64_t row = kv.D / tiles.values;
+  Cell* keys = wide;
+  Cell* values = keys + kTileKeys * row;
+  Cell* steps = values + kTileKeys * row;
+  const auto bytes = static_cast<std::size_t>(tokens_ * row) * sizeof(Cell);
+  KeyTile result{.keys = keys, .values = values, .key_steps = steps, .value_steps = steps};
+  for_each_group(tile, [&](std::int64_t token, std::int64_t key) {
+    const std::int64_t page = token / kPageTokens;
+    const std::int64_t skipped = token % kPageTokens * kv.D * size_of(kv.dtype);
+    const std::byte* page_keys = kv.keys(page, kv_head_) + skipped;
+    const std::byte* page_values = kv.values(page, kv_head_) + skipped;
+    std::memcpy(keys + key * row, page_keys, bytes);
+    if (use == TileUse::kBackward) {
+      std::memcpy(values + key * row, page_values, bytes);
+    }
+    const std::byte* stepped = use == TileUse::kForward ? page_values : page_keys;
+    tiles.interleave(
+        reinterpret_cast<const Cell*>(stepped), tokens_, kv.D, steps + key / tiles.values * kv.D);
+    result.count = key + tokens_;
+  });
+  return result;
+}
+
+KeyTile GroupTiles::load(const AttentionTiles& tiles,
+                         std::int64_t tile,
+                         TileUse use,
+                         float* wide) const {
+  if (tiles.values > 1) {
+    return load_pairs(tiles, tile, use, wide);
+  }
   const KvPages& kv = kv_;
   const std::int64_t size = tokens_ * kv.D;
   float* wide_values = wide + kTileKeys * kv.D;
-  KeyTile result{.keys = wide, .values = wide_values};
+  KeyTile result = tile_of_floats(wide, wide_values, 0);
   for_each_group(tile, [&](std::int64_t token, std::int64_t key) {
     const std::int64_t page = token / kPageTokens;
     const std::int64_t skipped = token % kPageTokens * kv.D * size_of(kv.dtype);

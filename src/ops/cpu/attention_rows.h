@@ -92,23 +92,33 @@ void append_blocks(const QuerySet& set,
   return (rows + kPanelRows - 1) / kPanelRows;
 }
 
-/// Copies the block's rows of `x` (T, Hq, D) to (panels * 16, padded D) f32; padding becomes zero.
+/// The tiles for such queries and pages on the selected instruction set: with cells of two bf16
+/// where it has their products, both are bf16 and D is a multiple of 16.
+[[nodiscard]] const AttentionTiles& tiles_for(DType q, const KvPages& kv);
+
+/// Copies the block's rows of `x` (T, Hq, D) to (panels * 16, padded D / V) cells; padding becomes
+/// zero.
 void gather_rows(const QuerySet& set,
+                 const AttentionTiles& tiles,
                  const QueryBlock& block,
                  const ConstTensorView& x,
-                 float* rows);
+                 Cell* rows);
 
 /// Which keys of its own page each row sees, a bit a key, for BackwardTile and ForwardTile;
 /// (panels * 16) words, padding sees the first key.
 void causal_bits(const QueryBlock& block, std::uint64_t* seen);
 
-/// The keys and values that queries in `query_page` may see of a page; bf16 is widened into `wide`,
-/// of 2 * 64 * D values.
+/// What reads a tile, and so which parts of it are there.
+enum class TileUse : std::uint8_t { kForward, kBackward, kColumnSums };
+
+/// The keys and values that queries in `query_page` may see of a page, as cells: what the page does
+/// not hold as it is is made in `wide`, of 2 * 64 * D values.
 [[nodiscard]] KeyTile load_tile(const QuerySet& set,
                                 const AttentionTiles& tiles,
                                 std::int64_t kv_head,
                                 std::int64_t query_page,
                                 std::int64_t page,
+                                TileUse use,
                                 float* wide);
 
 /// The groups listed for a block, all of whose rows lie in one block of queries, as tiles of whole
@@ -123,7 +133,10 @@ class GroupTiles {
   }
 
   /// Copies the tokens of a tile side by side into `wide`, of 2 * 64 * D values.
-  [[nodiscard]] KeyTile load(const AttentionTiles& tiles, std::int64_t tile, float* wide) const;
+  [[nodiscard]] KeyTile load(const AttentionTiles& tiles,
+                             std::int64_t tile,
+                             TileUse use,
+                             float* wide) const;
 
   /// The same tokens as they lie in the pages; fills runs and run_count.
   void runs(std::int64_t tile, FewRowsTile& few) const;
@@ -143,6 +156,11 @@ class GroupTiles {
 
  private:
   [[nodiscard]] std::int64_t per_tile() const { return kTileKeys / tokens_; }
+
+  [[nodiscard]] KeyTile load_pairs(const AttentionTiles& tiles,
+                                   std::int64_t tile,
+                                   TileUse use,
+                                   float* wide) const;
 
   const QuerySet& set_;
   KvPages kv_;  ///< as closed: groups lie in other chunks than their readers

@@ -3,6 +3,7 @@
 namespace longtune::ops::cpu {
 
 const AttentionTiles& avx2_attention_tiles() {
+  static constexpr AttentionTiles kTiles = tiles_of<FloatStep>();
   return kTiles;
 }
 

@@ -3,6 +3,7 @@
 namespace longtune::ops::cpu {
 
 const AttentionTiles& portable_attention_tiles() {
+  static constexpr AttentionTiles kTiles = tiles_of<FloatStep>();
   return kTiles;
 }
 

@@ -25,7 +25,7 @@ BlockScores::BlockScores(const QuerySet& set,
   scores_ = q_ + padded * width;
   panel_ = scores_ + padded * kPanelRows;
   wide_ = panel_ + kPanelRows * width;
-  gather_rows(set, block, q, rows);
+  gather_rows(set, tiles, block, q, rows);
   for (std::int64_t row = 0; row < block.rows; ++row) {
     const float* from = rows + row * padded_dimension(D);
     float* to = q_ + row * width;
@@ -79,7 +79,7 @@ void BlockScores::score_tile(std::int64_t count, float* best, std::int64_t strid
   std::fill_n(
       wide_ + count * width_, panels_of(count) * kPanelRows * width_ - count * width_, 0.0F);
   for (std::int64_t first = 0; first < count; first += kPanelRows) {
-    tiles_.transpose(wide_ + first * width_, width_, width_, 1.0F, panel_);
+    tiles_.transpose(wide_ + first * width_, width_, width_, panel_);
     tiles_.scores(panel_, q_, block_.rows, width_, scores_);
     const std::int64_t lanes = std::min(kPanelRows, count - first);
     for (std::int64_t query = 0; query < queries(); ++query) {

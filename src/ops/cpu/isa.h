@@ -12,7 +12,8 @@ enum class Isa : std::uint8_t {
   kPortable,    ///< what the compiler emits for any machine of this architecture
   kAvx2,        ///< AVX2, FMA and F16C
   kAvx512,      ///< AVX-512 F, BW, DQ and VL
-  kAvx512Bf16,  ///< with products of bf16; frozen weights are rounded to bf16 for bf16 activations
+  kAvx512Bf16,  ///< with products of bf16; bf16 activations: frozen weights and attention's
+                ///< probabilities are rounded to bf16
 };
 
 inline constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
