@@ -15,9 +15,10 @@
 namespace longtune {
 namespace {
 
-// Tokens whose logits exist at once: about 32 MiB of them, in steps that suit the products.
+// Tokens whose logits exist at once, in steps that suit the products: weights are unpacked once for
+// each tile. Up to 128 MiB, which a layer's workspace mostly has room for.
 std::int64_t head_tile(std::int64_t V, std::int64_t T) {
-  const std::int64_t fitting = 32 * kMiB / (4 * V) / 32 * 32;
+  const std::int64_t fitting = 128 * kMiB / (4 * V) / 32 * 32;
   return std::min(T, std::clamp<std::int64_t>(fitting, 32, 256));
 }
 
