@@ -52,12 +52,13 @@ void print_traffic(const TieredKvStore::Traffic& traffic) {
   }
   if (traffic.disk_busy > 0) {
     const auto moved = static_cast<double>(traffic.to_disk + traffic.from_disk);
-    print_output(" in {:.1f} s ({:.2f} GB/s), {:.1f} s waited for; {} of {} pages from the bank",
+    print_output(" in {:.1f} s ({:.2f} GB/s), {:.1f} s waited for",
                  traffic.disk_busy,
                  moved / traffic.disk_busy * 1e-9,
-                 traffic.waited,
-                 traffic.hits,
-                 traffic.hits + traffic.misses);
+                 traffic.waited);
+  }
+  if (traffic.hits + traffic.misses > 0) {
+    print_output("; {} of {} pages from the bank", traffic.hits, traffic.hits + traffic.misses);
   }
   print_output("\n");
 }
@@ -131,6 +132,8 @@ Json bench_json(const std::vector<OperationTotals>& rows,
     total["disk_bytes_written"] = totals.traffic->to_disk;
     total["disk_bytes_read"] = totals.traffic->from_disk;
     total["disk_seconds_waited"] = totals.traffic->waited;
+    total["bank_hits"] = totals.traffic->hits;
+    total["bank_misses"] = totals.traffic->misses;
     total["disk_method"] = nullptr;
     total["disk_direct"] = nullptr;
     if (!totals.traffic->disk_method.empty()) {

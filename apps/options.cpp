@@ -70,9 +70,11 @@ void add_attention_options(OptionSet& options, ModelArgs& args) {
               args.kv_host);
   options.add({"spill-dir", "DIR", "a directory on a fast disk for the rest", "none"},
               args.spill_dir);
-  options.add(
-      {"kv-bank", "SIZE", "of those on disk, kept on the device", "512MiB, or what a block needs"},
-      args.kv_bank);
+  options.add({"kv-bank",
+               "SIZE",
+               "of those on disk, and with --kv int8 of all, kept on the device",
+               "what a block of queries may see; with a disk at least 512MiB"},
+              args.kv_bank);
 }
 
 // Nothing where dense attention is to have all on the device.

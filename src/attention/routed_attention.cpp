@@ -37,8 +37,8 @@ KvTiers with_bank(const RoutedAttention::Shape& shape,
                   const AttentionOptions& options,
                   KvTiers tiers) {
   const std::int64_t page = ops::kv_page_bytes(shape.Hkv, shape.D, ops::kv_device_dtype(shape.kv));
-  const std::int64_t banked = TieredKvStore::split(store_shape(shape), tiers).banked;
-  const std::int64_t needed = std::min(banked, pages_of_a_block(shape, options)) * page;
+  const TieredKvStore::Split split = TieredKvStore::split(store_shape(shape), tiers);
+  const std::int64_t needed = std::min(split.banked, pages_of_a_block(shape, options)) * page;
   if (tiers.bank_bytes && *tiers.bank_bytes < needed) {
     fail(ErrorCode::kOutOfBudget,
          "attention",
@@ -47,7 +47,9 @@ KvTiers with_bank(const RoutedAttention::Shape& shape,
          format_bytes(needed));
   }
   if (!tiers.bank_bytes) {
-    tiers.bank_bytes = std::max(needed, KvTiers::kUsualBank);
+    // What all blocks of a segment see is hardly more, and a page brought twice costs little unless
+    // it comes from disk.
+    tiers.bank_bytes = std::max(needed, split.spilled > 0 ? KvTiers::kUsualBank : 0);
   }
   return tiers;
 }

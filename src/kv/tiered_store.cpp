@@ -23,6 +23,15 @@ std::int64_t bank_slots(const KvTiers& tiers, std::int64_t banked, std::int64_t 
   return std::min(banked, bytes / page_bytes);
 }
 
+// Pages that a cell may have before it.
+std::int64_t history_pages(const TieredKvStore::Shape& shape) {
+  if (shape.keep == KvKeep::kAllLayers) {
+    return shape.capacity / ops::kPageTokens;
+  }
+  const std::int64_t last_cell = (shape.capacity - 1) / shape.cell_tokens * shape.cell_tokens;
+  return last_cell / ops::kPageTokens;
+}
+
 template <class Byte>
 BasicTensorView<Byte> bytes_at(Byte* memory) {
   return {.data = memory};
@@ -41,7 +50,10 @@ TieredKvStore::Split TieredKvStore::split(const Shape& shape, const KvTiers& tie
   const std::int64_t layer_bytes = shape.L * ops::kv_page_bytes(shape.Hkv, shape.D, shape.dtype);
   const std::int64_t host =
       tiers.host_bytes ? std::min(pages, *tiers.host_bytes / layer_bytes) : pages;
-  return {.host = host, .banked = shape.dtype == DType::kI8 ? pages : pages - host};
+  const std::int64_t history = history_pages(shape);
+  const std::int64_t spilled = std::max<std::int64_t>(0, history - host);
+  return {
+      .host = host, .spilled = spilled, .banked = shape.dtype == DType::kI8 ? history : spilled};
 }
 
 TieredKvStore::TieredKvStore(const Shape& shape, const KvTiers& tiers, Arena& arena, Plan& plan)
@@ -71,7 +83,7 @@ TieredKvStore::TieredKvStore(const Shape& shape, const KvTiers& tiers, Arena& ar
   live_ = arena.take_bytes("keys and values", live_layers * live_pages_ * page_bytes_);
   if (is_int8()) {
     closed_ = arena.take_bytes("keys and values", live_pages_ * page_bytes_);
-    int8_ = arena.take("keys and values", DType::kI8, {live_pages_ + 1, stored_bytes_});
+    int8_ = arena.take("keys and values", DType::kI8, {live_pages_, stored_bytes_});
     closed_table_.resize(live_table_.size());
   }
   if (bank_.slots() > 0) {
@@ -197,15 +209,15 @@ bool TieredKvStore::begin_reading(std::int64_t layer, std::int64_t page) {
   return true;
 }
 
-// Brings a page from another tier to the bank.
+// Brings a page from another tier to the bank; int8 is read in place (unified memory).
 void TieredKvStore::fill_slot(std::int64_t slot, const std::byte* stored) {
   std::byte* const to = bank_memory_ + slot * page_bytes_;
   if (!is_int8()) {
     copy_to_device(bytes_at(to), stored, stored_bytes_);
     return;
   }
-  const TensorView int8 = int8_.rows(live_pages_, 1).reshaped({stored_bytes_});
-  copy_to_device(int8, stored, stored_bytes_);
+  const ConstTensorView int8{
+      .data = stored, .shape = {stored_bytes_}, .rank = 1, .dtype = DType::kI8};
   ops::kv_dequantise({.y = rows_at(to), .page = int8});
 }
 

@@ -22,8 +22,9 @@ namespace longtune {
 struct KvTiers {
   std::optional<std::int64_t> host_bytes;          ///< most that host memory holds; all, where none
   std::optional<std::filesystem::path> spill_dir;  ///< for the rest; none: there may be no rest
-  /// Of a bank on the device for pages from disk, which is never larger than those of one layer.
-  /// None: kUsualBank, and with RoutedAttention more where one block of queries may need more.
+  /// Of a bank on the device for pages from disk, and with int8 for all, which is never larger than
+  /// those of one layer. None: kUsualBank; with RoutedAttention what one block of queries may see,
+  /// and no less than kUsualBank where pages lie on disk.
   std::optional<std::int64_t> bank_bytes;
 
   static constexpr std::int64_t kUsualBank = 512 * kMiB;
@@ -48,8 +49,8 @@ class TieredKvStore {
     DType dtype = DType::kBf16;    ///< kF32, kBf16 or kI8
     std::int64_t capacity = 0;     ///< tokens of a sequence
     std::int64_t cell_tokens = 0;  ///< the most tokens of a cell
-    /// kOneLayer: all layers share the live pages; cells then begin at multiples of 64 and a page
-    /// that is not full belongs to the last cell.
+    /// kOneLayer: all layers share the live pages; cells then begin at multiples of cell_tokens,
+    /// itself one of 64 unless one cell holds all, and a page that is not full belongs to the last.
     KvKeep keep = KvKeep::kAllLayers;
   };
 
@@ -108,10 +109,11 @@ class TieredKvStore {
   /// Whether a closed page has to come through the bank.
   [[nodiscard]] bool needs_bank(std::int64_t page) const { return is_int8() || is_on_disk(page); }
 
-  /// Of a layer, the pages in host memory and those that may have to come through the bank.
+  /// Pages of a layer.
   struct Split {
-    std::int64_t host = 0;
-    std::int64_t banked = 0;
+    std::int64_t host = 0;     ///< in host memory
+    std::int64_t spilled = 0;  ///< on disk, of those that a cell may have before it
+    std::int64_t banked = 0;   ///< of the latter, those that have to come through the bank
   };
 
   [[nodiscard]] static Split split(const Shape& shape, const KvTiers& tiers);
@@ -166,8 +168,7 @@ class TieredKvStore {
   std::int64_t live_pages_;    ///< of a layer
   std::byte* live_ = nullptr;
   std::byte* closed_ = nullptr;  ///< (live_pages_) as closed, of one layer, with int8
-  TensorView int8_;              ///< (live_pages_ + 1, stored_bytes_): the same, and what moves to
-                                 ///< the bank
+  TensorView int8_;              ///< (live_pages_, stored_bytes_) the same as it is kept
   std::byte* bank_memory_ = nullptr;
   PageBank bank_;
   std::vector<std::byte*> live_table_;

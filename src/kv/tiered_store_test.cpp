@@ -260,8 +260,8 @@ TEST(TieredKvStore, PlansInt8AsItIsKept) {
       .host_bytes = 4 * 3 * stored, .spill_dir = directory.path(), .bank_bytes = 5 * banked};
   const Memory memory(int8_shape(), tiers);
   EXPECT_EQ(memory.device_bytes(), Memory::bytes(int8_shape(), tiers));
-  // Three live pages in both forms and in int8, a page on its way, the bank.
-  EXPECT_EQ(memory.device_bytes(), (2 * 3 + 5) * banked + 4 * stored);
+  // Three live pages in both forms and in int8, and the bank.
+  EXPECT_EQ(memory.device_bytes(), (2 * 3 + 5) * banked + 3 * stored);
   EXPECT_EQ(memory.plan().need(Tier::kHost), 4 * 3 * stored + 40 * 4096);
   EXPECT_EQ(memory.plan().need(Tier::kDisk), 16 * 3 * 4096);
 }
@@ -275,6 +275,21 @@ TEST(TieredKvStore, PlansWhatItTakes) {
   EXPECT_EQ(memory.plan().need(Tier::kDisk), 16 * 3 * kPageBytes);
   EXPECT_EQ(memory.plan().need(Tier::kHost), 4 * 3 * kPageBytes + 40 * kPageBytes);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(TieredKvStore, ABankHoldsNoMoreThanOneLayerMayWant) {
+  const TemporaryDirectory directory;
+  const KvTiers large = tiers_of(4, 100, directory.path());
+  const auto slots = [&](const TieredKvStore::Shape& s, const KvTiers& tiers) {
+    return Memory(s, tiers).store().bank_pages();
+  };
+  EXPECT_EQ(slots(shape(KvKeep::kAllLayers), large), 20 - 4);
+  EXPECT_EQ(slots(shape(), large), 18 - 4);  // the last cell's two pages are live
+  EXPECT_EQ(slots(int8_shape(), {}), 18);
+  EXPECT_EQ(slots(shape(), {}), 0);
+  TieredKvStore::Shape whole = int8_shape();
+  whole.cell_tokens = whole.capacity;
+  EXPECT_EQ(slots(whole, {}), 0);
 }
 
 TEST(TieredKvStore, SaysWhatDoesNotFit) {
