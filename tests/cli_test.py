@@ -1,4 +1,5 @@
 """The command line from outside: exit statuses, messages, files left behind. python3 cli_test.py LONGTUNE"""
+import collections
 import json
 import os
 import pathlib
@@ -143,6 +144,11 @@ class Usage(CommandLine):
         self.assertRegex(text, r"read from it \((io_uring|one thread), (direct I/O|through the page cache)\) in ")
         self.assertIn(total["disk_method"], ("io_uring", "one thread"))
         self.assertIn(total["disk_direct"], (True, False))
+        self.assertEqual((total["bank_hits"], total["bank_misses"]), (6, 4))
+        text = self.succeed("bench", "prefill", "--shape", "qwen3-0.6b", "--layers", 1, "--context", 400,
+                            "--block", 64, "--attention", "hga", "--kv", "int8", "--json", file)
+        self.assertIn("keys and values: 792 KiB to host memory, 0 B written to disk, 0 B read from it; "
+                      "15 of 21 pages from the bank\n", text)
         self.refuse(2, "--model and --shape exclude each other", "bench", "prefill", "--shape", "qwen3-8b",
                     "--model", self.model)
         self.refuse(2, "--shape 'x' is none of qwen3-0.6b", "plan", "--shape", "x")
@@ -171,6 +177,24 @@ class Usage(CommandLine):
         self.refuse(2, "temperature", "generate", "--model", self.model, "--prompt", "a", "--temperature", -1)
         self.refuse(2, "exclude each other", "generate", "--model", self.model, "--prompt", "a",
                     "--prompt-file", self.text)
+
+    def test_int8_is_for_keys_and_values_that_leave_the_device(self):
+        model = ["--model", self.model, "--kv", "int8"]
+        read = ["eval", "perplexity", *model, "--data", self.text, "--context", 128]
+        commands = (["plan", *model], read, ["generate", *model, "--prompt", "a"], ["bench", "prefill", *model],
+                    ["bench", "train", *model], self.train_arguments("never", "--quiet", "--kv", "int8"))
+        for command in commands:
+            self.refuse(2, "--kv int8 is for keys and values that leave the device, but dense attention keeps all of "
+                           "them there: add --kv-host SIZE, or take --attention hga", *command)
+        self.assertFalse((self.root / "never").exists())
+        self.succeed(*read, "--kv-host", "1MiB")
+        self.succeed(*read, "--attention", "hga")
+        self.refuse(3, "host memory of 0 B for keys and values does not hold the", *read, "--kv-host", 0)
+        self.refuse(3, "--kv-bank 4 KiB: the pages that one block of queries may see need 8 KiB",
+                    *read, "--kv-bank", 4096)
+        self.refuse(2, "--kv: 'int4' is not one of bf16, f32, int8", "plan", "--model", self.model, "--kv", "int4")
+        self.refuse(2, "--activations: 'int8' is not one of bf16, f32", "plan", "--model", self.model,
+                    "--activations", "int8")
 
     def test_numbers_out_of_range_are_refused_by_name_and_value(self):
         for option in ("--keep", "--save-every", "--eval-every"):
@@ -436,6 +460,39 @@ class Plan(CommandLine):
         self.assertFalse(plan["fits"])
         self.assertLess(plan["longest_context"], 128)
 
+    def test_int8_keys_and_values_of_the_8b_shape(self):
+        context = 131072
+        out = self.root / "plan.json"
+        shape = ["plan", "--shape", "qwen3-8b", "--segment", 2048, "--attention", "hga"]
+
+        def bytes_of(*more, tokens=context):
+            shown = self.succeed(*shape, "--context", tokens, *more, "--json", out)
+            found = collections.Counter()
+            for row in json.loads(out.read_text())["purposes"]:
+                found[row["name"], row["tier"]] += row["bytes"]
+                if row["bytes"] > 0:
+                    self.assertIn("\n" + row["name"] + " ", shown)
+            return found
+
+        kept, bank = "keys and values", "bank of keys and values"
+        wide, int8 = bytes_of(), bytes_of("--kv", "int8")
+        self.assertEqual(wide[kept, "host"], context * 144 * 1024)
+        self.assertEqual(int8[kept, "host"], context * 74.25 * 1024)
+        self.assertEqual(wide[bank, "device"], 0)
+        page = 256 * 1024
+        self.assertEqual(int8[bank, "device"], (4 + 8 * 64) * page)  # all that a block may see
+        # No more than lies before the last segment.
+        self.assertEqual(bytes_of("--kv", "int8", tokens=8192)[bank, "device"], (8192 - 2048) // 64 * page)
+        self.assertEqual(bytes_of("--kv", "int8", tokens=2048)[bank, "device"], 0)
+        on_disk = bytes_of("--kv", "int8", "--kv-host", "4GiB", "--spill-dir", self.root)
+        self.assertEqual(on_disk[bank, "device"], (context - 2048) // 64 * page)
+        spilled = bytes_of("--kv", "int8", "--kv-host", "4GiB", "--spill-dir", self.root, "--kv-bank", "200MiB")
+        self.assertLessEqual(spilled[kept, "host"], 4 * 2**30)
+        self.assertEqual(spilled[kept, "host"] + spilled[kept, "disk"], int8[kept, "host"])
+        self.assertEqual(spilled[bank, "device"], 200 * 2**20)
+        self.refuse(3, "--kv-bank 128.0 MiB: the pages that one block of queries may see need 129.0 MiB",
+                    *shape, "--context", context, "--kv", "int8", "--kv-bank", "128MiB")
+
     def test_plans_what_train_plans(self):
         out = self.root / "plan.json"
         self.succeed(*self.train_arguments("planned", "--eval-data", self.text, "--quiet", "--seed", 3))
@@ -609,23 +666,54 @@ class Training(CommandLine):
         lines = (self.root / output / "metrics.jsonl").read_text().splitlines()
         return [(step["step"], step["loss"], step["samples"]) for step in map(json.loads, lines)]
 
+    def interrupt(self, output, how, arguments):
+        """Stops a run after its first step; false where a busy machine sent the signal too late."""
+        process = subprocess.Popen([LONGTUNE, *map(str, arguments)], stderr=subprocess.PIPE)
+        metrics = self.root / output / "metrics.jsonl"
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size > 0):
+            time.sleep(0.002)
+        process.send_signal(how)
+        error = process.communicate(timeout=60)[1].decode()
+        self.assertIn(process.returncode, (130, 0), error)
+        if process.returncode == 130:
+            self.assertRegex(error, r"interrupted after step (\d+); the adapter and the run's state are in "
+                                    rf"{self.root / output}/checkpoints/step-\1; .*--resume")
+        return process.returncode == 130
+
     def test_interrupted_and_resumed_ends_the_same(self):
         self.succeed(*self.many_steps("whole"))
         for how in (signal.SIGINT, signal.SIGTERM):
-            output = how.name
-            process = subprocess.Popen([LONGTUNE, *map(str, self.many_steps(output))], stderr=subprocess.PIPE)
-            metrics = self.root / output / "metrics.jsonl"
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size > 0):
-                time.sleep(0.002)
-            process.send_signal(how)
-            error = process.communicate(timeout=60)[1].decode()
-            self.assertIn(process.returncode, (130, 0), error)  # 0: a busy machine sent the signal too late
-            if process.returncode == 130:
-                self.assertRegex(error, r"interrupted after step (\d+); the adapter and the run's state are in "
-                                        rf"{self.root / output}/checkpoints/step-\1; .*--resume")
-                self.succeed(*self.many_steps(output, "--resume"))
-            self.assert_same_end(output, "whole")
+            if self.interrupt(how.name, how, self.many_steps(how.name)):
+                self.succeed(*self.many_steps(how.name, "--resume"))
+            self.assert_same_end(how.name, "whole")
+
+    def int8_steps(self, output, *more):
+        """Over five segments, so that rounded keys and values are read, of at most two pages by a block."""
+        narrow = [f"--hga.{name}={n}" for name, n in
+                  {"keep-first": 0, "keep-last": 0, "topk-groups": 1, "union-cap": 1}.items()]
+        arguments = self.many_steps(output, "--attention", "hga", *narrow, "--kv", "int8", *more)
+        at = arguments.index("--context")
+        return [*arguments[:at], "--context", 320, *arguments[at + 2:]]
+
+    def test_int8_keys_and_values_resume_to_the_same_bits_wherever_they_lie(self):
+        on_disk = ["--kv-host", 0, "--spill-dir", self.root, "--kv-bank", 2 * 4096]
+        self.succeed(*self.int8_steps("int8"))
+        self.interrupt("int8-resumed", signal.SIGINT, self.int8_steps("int8-resumed"))
+        other = self.int8_steps("int8-resumed", "--resume", *on_disk)
+        other[other.index("int8")] = "bf16"
+        self.refuse(2, 'was made with kv "int8", but this run has "bf16": resume with the same options', *other)
+        self.succeed(*self.int8_steps("int8-resumed", "--resume", *on_disk))
+        self.assert_same_end("int8-resumed", "int8")
+        self.refuse(3, "the pages that one block of queries may see need 8 KiB",
+                    *self.int8_steps("never", *on_disk[:-1], 2 * 4096 - 1))
+        self.succeed(*self.int8_steps("int8-on-disk", *on_disk))
+        self.assert_same_end("int8-on-disk", "int8")
+        self.assertIn('kv = "int8"\n', (self.root / "int8" / "run.toml").read_text())
+        wide = self.int8_steps("no-int8")
+        wide[wide.index("int8")] = "bf16"
+        self.succeed(*wide)
+        self.assertNotEqual(self.steps_of("no-int8"), self.steps_of("int8"))
 
     def send_once_handled(self, process, which):
         """Sends a signal as soon as the process has a handler for it."""

@@ -227,6 +227,14 @@ TEST_F(HgaReading, ABankThatIsTooSmallIsRefusedBeforeItRuns) {
       },
       ErrorCode::kOutOfBudget,
       "--kv-bank 1000 B: the pages that one block of queries may see need");
+  for (const DType kv : {DType::kBf16, DType::kI8}) {
+    kv_ = kv;
+    const AttentionOptions attention = bank_filling_hga();
+    KvTiers smallest = tiers_of(source_->config(), kv, attention, scratch.path()).at(1);
+    (void)nats(attention, 64, tokens_, smallest);
+    --*smallest.bank_bytes;
+    EXPECT_THROW((void)nats(attention, 64, tokens_, smallest), Error);
+  }
 }
 
 class HgaTraining : public testing::Test {
