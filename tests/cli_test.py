@@ -698,7 +698,7 @@ class Training(CommandLine):
 
     def test_int8_keys_and_values_resume_to_the_same_bits_wherever_they_lie(self):
         on_disk = ["--kv-host", 0, "--spill-dir", self.root, "--kv-bank", 2 * 4096]
-        self.succeed(*self.int8_steps("int8"))
+        self.succeed(*self.int8_steps("int8", "--kv-bank", "1MiB"))  # all pages of a layer
         self.interrupt("int8-resumed", signal.SIGINT, self.int8_steps("int8-resumed"))
         other = self.int8_steps("int8-resumed", "--resume", *on_disk)
         other[other.index("int8")] = "bf16"

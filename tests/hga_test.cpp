@@ -233,7 +233,9 @@ TEST_F(HgaReading, ABankThatIsTooSmallIsRefusedBeforeItRuns) {
     KvTiers smallest = tiers_of(source_->config(), kv, attention, scratch.path()).at(1);
     (void)nats(attention, 64, tokens_, smallest);
     --*smallest.bank_bytes;
-    EXPECT_THROW((void)nats(attention, 64, tokens_, smallest), Error);
+    expect_error([&] { (void)nats(attention, 64, tokens_, smallest); },
+                 ErrorCode::kOutOfBudget,
+                 "the pages that one block of queries may see need");
   }
 }
 
