@@ -463,7 +463,7 @@ class Plan(CommandLine):
     def test_int8_keys_and_values_of_the_8b_shape(self):
         context = 131072
         out = self.root / "plan.json"
-        shape = ["plan", "--shape", "qwen3-8b", "--segment", 2048, "--attention", "hga"]
+        shape = ["plan", "--shape", "qwen3-8b", "--segment", 2048, "--attention", "hga", "--hga.union-cap", 96]
 
         def bytes_of(*more, tokens=context):
             shown = self.succeed(*shape, "--context", tokens, *more, "--json", out)
@@ -480,7 +480,7 @@ class Plan(CommandLine):
         self.assertEqual(int8[kept, "host"], context * 74.25 * 1024)
         self.assertEqual(wide[bank, "device"], 0)
         page = 256 * 1024
-        self.assertEqual(int8[bank, "device"], (4 + 8 * 64) * page)  # all that a block may see
+        self.assertEqual(int8[bank, "device"], (4 + 8 * 96) * page)  # all that a block may see
         # No more than lies before the last segment.
         self.assertEqual(bytes_of("--kv", "int8", tokens=8192)[bank, "device"], (8192 - 2048) // 64 * page)
         self.assertEqual(bytes_of("--kv", "int8", tokens=2048)[bank, "device"], 0)
@@ -490,7 +490,7 @@ class Plan(CommandLine):
         self.assertLessEqual(spilled[kept, "host"], 4 * 2**30)
         self.assertEqual(spilled[kept, "host"] + spilled[kept, "disk"], int8[kept, "host"])
         self.assertEqual(spilled[bank, "device"], 200 * 2**20)
-        self.refuse(3, "--kv-bank 128.0 MiB: the pages that one block of queries may see need 129.0 MiB",
+        self.refuse(3, "--kv-bank 128.0 MiB: the pages that one block of queries may see need 193.0 MiB",
                     *shape, "--context", context, "--kv", "int8", "--kv-bank", "128MiB")
 
     def test_plans_what_train_plans(self):
