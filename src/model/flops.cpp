@@ -28,13 +28,10 @@ double adapter_values(const ModelConfig& config, const LoraConfig* lora) {
   return sum;
 }
 
-// Tokens of closed chunks that a query in `chunk` attends to, as many as it may; of a list that is
-// seen whole, halfway between what the first query asks for and what it holds in the end.
-std::int64_t history_of(const AttentionOptions& attention, std::int64_t chunk) {
-  const ops::HgaSettings& hga = attention.hga;
-  if (attention.is_dense()) {
-    return chunk * hga.chunk_tokens;
-  }
+// Tokens of closed chunks that a query of routed attention in `chunk` attends to, as many as it
+// may; of a list that is seen whole, halfway between what the first query asks for and what it
+// holds in the end.
+std::int64_t routed_history(const ops::HgaSettings& hga, std::int64_t chunk) {
   const std::int64_t kept = std::min(chunk, hga.first_chunks + std::min(hga.last_chunks, chunk));
   const std::int64_t asked =
       std::min(hga.topk_groups * hga.group_tokens, hga.topk_chunks * hga.chunk_tokens);
@@ -44,20 +41,35 @@ std::int64_t history_of(const AttentionOptions& attention, std::int64_t chunk) {
   return kept * hga.chunk_tokens + std::min((chunk - kept) * hga.chunk_tokens, routed);
 }
 
-// Sums over the queries of history_of what `attention` says, and of their own chunks' tokens.
+// Sums over the queries of the tokens that `attention` lets them attend to: of closed chunks, and
+// of their own.
 struct Pairs {
   double history = 0;
   double own = 0;
 };
 
+// In chunks of `chunk` tokens.
+Pairs dense_pairs(std::int64_t chunk, std::int64_t tokens, std::int64_t first_position) {
+  Pairs pairs;
+  for (std::int64_t p = first_position; p < first_position + tokens; ++p) {
+    pairs.history += static_cast<double>(p / chunk * chunk);
+    pairs.own += static_cast<double>(p % chunk + 1);
+  }
+  return pairs;
+}
+
 Pairs pairs_of(const AttentionOptions& attention,
                std::int64_t tokens,
                std::int64_t first_position) {
-  const std::int64_t chunk = attention.hga.chunk_tokens;
-  Pairs pairs;
+  // Of dense attention nobody has checked the settings of the other kind.
+  Pairs pairs = dense_pairs(attention.segment_unit(), tokens, first_position);
+  if (attention.is_dense()) {
+    return pairs;
+  }
+  pairs.history = 0;
   for (std::int64_t p = first_position; p < first_position + tokens; ++p) {
-    pairs.history += static_cast<double>(history_of(attention, p / chunk));
-    pairs.own += static_cast<double>(p % chunk + 1);
+    pairs.history +=
+        static_cast<double>(routed_history(attention.hga, p / attention.hga.chunk_tokens));
   }
   return pairs;
 }
@@ -117,9 +129,7 @@ double training_flops(const ModelConfig& config,
 double history_attended(const AttentionOptions& attention,
                         std::int64_t tokens,
                         std::int64_t first_position) {
-  AttentionOptions dense = attention;
-  dense.kind = AttentionKind::kDense;
-  const double all = pairs_of(dense, tokens, first_position).history;
+  const double all = dense_pairs(attention.segment_unit(), tokens, first_position).history;
   return all == 0 ? 1 : pairs_of(attention, tokens, first_position).history / all;
 }
 
