@@ -1,9 +1,12 @@
 // Hierarchical Global Attention through the whole model: what must hold of it when it reads and
 // when it trains.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 
 #include "device/threads.h"
 #include "infer/session.h"
@@ -340,6 +343,12 @@ TEST_F(HgaTraining, ASegmentThatCutsAChunkIsRefused) {
   expect_error([&] { (void)second_loss(); },
                ErrorCode::kInvalidArgument,
                "--segment 192 is not a multiple of --hga.chunk 128: give 256");
+  options_.segment = std::numeric_limits<std::int64_t>::max() / 64 * 64;
+  expect_error([&] { (void)second_loss(); },
+               ErrorCode::kInvalidArgument,
+               fmt::format("--segment {} is not a multiple of --hga.chunk 128: give {}",
+                           options_.segment,
+                           std::int64_t{1} << 31));
 }
 
 TEST_F(HgaTraining, Int8HasTheSameBitsFromEveryTier) {

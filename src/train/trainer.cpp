@@ -89,7 +89,7 @@ void check(const TrainOptions& options) {
           text(options.segment),
           fmt::format("is not a multiple of --hga.chunk {}: give {}",
                       unit,
-                      (options.segment / unit + 1) * unit));
+                      (std::min(options.segment, kLongestContext) / unit + 1) * unit));
   require(options.accumulate >= 1, "--accumulate", text(options.accumulate), "is below 1");
   check(schedule_of(options));
   require(std::isfinite(options.clip) && options.clip >= 0,
