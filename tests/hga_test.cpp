@@ -376,6 +376,47 @@ TEST_F(HgaTraining, Int8PlanEqualsTheArenasHighWaterMark) {
   EXPECT_EQ(trainer.device_bytes_peak(), trainer.plan().need(Tier::kDevice));
 }
 
+// All but where keys and values lie: that changes no bit.
+TEST_F(HgaTraining, ACheckpointIsOfOneValueOfEveryOption) {
+  const auto trainer = [&] {
+    return std::make_unique<Trainer>(
+        *source_, options_, Budgets{}, data_, nullptr, std::nullopt, nullptr);
+  };
+  const std::filesystem::path saved = scratch_.path() / "saved";
+  std::filesystem::create_directory(saved);
+  options_.segment = 128;
+  options_.model.kv = DType::kBf16;
+  trainer()->save(saved, "model");
+  const TrainOptions same = options_;
+  const auto refuses = [&](std::string_view name,
+                           const std::function<void(ModelOptions&)>& change) {
+    options_ = same;
+    change(options_.model);
+    expect_error([&] { trainer()->restore(saved); },
+                 ErrorCode::kInvalidArgument,
+                 fmt::format("was made with {} ", name));
+  };
+  refuses("attention", [](auto& model) { model.attention = {}; });
+  refuses("attention", [](auto& model) { model.attention.hga.chunk_tokens = 128; });
+  refuses("attention", [](auto& model) { ++model.attention.hga.first_chunks; });
+  refuses("attention", [](auto& model) { ++model.attention.hga.last_chunks; });
+  refuses("attention", [](auto& model) { model.attention.hga.group_tokens = 32; });
+  refuses("attention", [](auto& model) { model.attention.hga.block_queries = 32; });
+  refuses("attention", [](auto& model) { ++model.attention.hga.topk_chunks; });
+  refuses("attention", [](auto& model) { ++model.attention.hga.topk_groups; });
+  refuses("attention", [](auto& model) { ++model.attention.hga.union_cap; });
+  refuses("attention", [](auto& model) { model.attention.hga.sight = ops::HgaSight::kAsked; });
+  refuses("attention", [](auto& model) { model.attention.hga.per_query_head = true; });
+  refuses("attention", [](auto& model) { model.attention.summary = ops::HgaSummary::kMean; });
+  refuses("attention", [](auto& model) { model.attention = block_hga(); });
+  refuses("kv", [](auto& model) { model.kv = DType::kI8; });
+  refuses("kv", [](auto& model) { model.kv = DType::kF32; });
+  options_ = same;
+  options_.model.kv_tiers = KvTiers{.host_bytes = 0, .spill_dir = scratch_.path()};
+  options_.kept.attention = true;
+  trainer()->restore(saved);
+}
+
 TEST_F(HgaTraining, LowersTheLoss) {
   options_.steps = 14;
   Trainer trainer(*source_, options_, Budgets{}, data_, nullptr, std::nullopt, nullptr);

@@ -1,5 +1,6 @@
 // Training on a tiny model: what must not change a result, and that nothing is lost.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -489,6 +490,10 @@ TEST_F(Training, RefusesToResumeWithOtherOptionsOrData) {
   EXPECT_NE(message().find("made with lr 0.01, but this run has 0.02"), std::string::npos)
       << message();
   options_.lr = 1e-2;
+  options_.warmup = 2;  // with as many steps: no other schedule that would go on for longer
+  EXPECT_NE(message().find("made with warmup 1, but this run has 2"), std::string::npos)
+      << message();
+  options_.warmup = 1;
   data_ = dataset_of({text_of(700, 5)}, 100, scratch_);
   EXPECT_NE(message().find("made with other data"), std::string::npos) << message();
 }
@@ -504,7 +509,9 @@ TEST_F(Training, GoesOnForMoreSteps) {
     options_.steps = steps;
     EXPECT_TRUE(run(name, false, 0).finished);
     options_.steps = steps + 3;
+    options_.warmup = kind == ScheduleKind::kConstant ? 1 : 2;  // it may be a share of the steps
     EXPECT_TRUE(run(name, true, 0).finished);
+    options_.warmup = 1;
     const auto file = [&](const std::string& output) {
       return test::read_text(scratch_.path() / output / "adapter_model.safetensors");
     };
@@ -515,7 +522,7 @@ TEST_F(Training, GoesOnForMoreSteps) {
       const auto step = json.at("step").get<std::int64_t>();
       const Schedule schedule{.kind = kind,
                               .peak = options_.lr,
-                              .warmup = options_.warmup,
+                              .warmup = step > steps && kind == ScheduleKind::kCosine ? 2 : 1,
                               .steps = step > steps ? steps + 3 : steps};
       EXPECT_DOUBLE_EQ(json.at("lr").get<double>(), schedule.at(step)) << name << " " << step;
     }
@@ -525,7 +532,10 @@ TEST_F(Training, GoesOnForMoreSteps) {
       FAIL() << "expected an error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      EXPECT_NE(std::string(error.what()).find("is fewer than"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what())
+                    .find(fmt::format("--steps {} is fewer than the {} that ", steps, steps + 3)),
+                std::string::npos)
+          << error.what();
     }
   }
 }

@@ -83,10 +83,12 @@ void check_options(const nlohmann::json& saved,
                    const TrainOptions& options,
                    const std::string& file) {
   const Json wanted = describe_options(options);
+  // A run may go on for longer: its next steps take their rates from the new schedule, whose
+  // warm-up may be a share of the steps.
+  const bool has_other_steps = saved.value("steps", std::int64_t{0}) != options.steps;
   for (const auto& [name, value] : wanted.items()) {
-    if (name == "steps" || name == "warmup") {
-      continue;  // a run may go on for longer: its next steps take their rates from the new
-                 // schedule
+    if (name == "steps" || (name == "warmup" && has_other_steps)) {
+      continue;
     }
     // Checkpoints from before there was a choice of RoPE scaling do not name it.
     const char* absent = name == "rope-scaling" ? "\"file\"" : "no value";
@@ -154,8 +156,9 @@ CheckpointPosition load_checkpoint(const CheckpointState& state, const fs::path&
     if (position.step > state.options->steps) {
       fail(ErrorCode::kInvalidArgument,
            "checkpoint",
-           "--steps {} is fewer than {} has behind it: {}",
+           "--steps {} is fewer than the {} that {} has behind it: give {} or more",
            state.options->steps,
+           position.step,
            file,
            position.step);
     }

@@ -29,11 +29,11 @@ void save_checkpoint(const CheckpointState& state,
                      const std::filesystem::path& directory,
                      const std::string& base_model);
 
-/// Fills adapter and moments. The number of steps and the warm-up may be others than the checkpoint
-/// was made with, as long as no more steps are done: rates of the steps to come are those of the
-/// new schedule. Throws Error: kInvalidArgument, naming the first difference, where it was made
-/// with other options, data or base model, as the result would not be that of one run; kBadInput
-/// where a file is malformed.
+/// Fills adapter and moments. The number of steps may be another than the checkpoint was made with,
+/// as long as no more steps are done, and then the warm-up too: rates of the steps to come are
+/// those of the new schedule. Throws Error: kInvalidArgument, naming the first difference, where it
+/// was made with other options, data or base model, as the result would not be that of one run;
+/// kBadInput where a file is malformed.
 [[nodiscard]] CheckpointPosition load_checkpoint(const CheckpointState& state,
                                                  const std::filesystem::path& directory);
 

@@ -118,10 +118,10 @@ class Trainer {
   /// options. `directory` exists and is empty.
   void save(const std::filesystem::path& directory, const std::string& base_model) const;
 
-  /// Continues from what save() wrote; steps and warm-up may be others than then. Throws Error
-  /// kBadInput where the checkpoint is malformed, and kInvalidArgument, naming the first
-  /// difference, where it does not belong to these options or this data, or has more steps behind
-  /// it.
+  /// Continues from what save() wrote; steps, and with them the warm-up, may be others than then.
+  /// Throws Error kBadInput where the checkpoint is malformed, and kInvalidArgument, naming the
+  /// first difference, where it does not belong to these options or this data, or has more steps
+  /// behind it.
   void restore(const std::filesystem::path& directory);
 
  private:
