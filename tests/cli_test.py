@@ -519,6 +519,39 @@ class Training(CommandLine):
         self.assertGreater(result["disk_bytes_peak"], 0)
         self.assertEqual(result["disk_bytes_peak"], result["disk_bytes"])
 
+    def test_options_of_attention_reach_the_run(self):
+        def arguments(output, *more, segment=128):
+            words = self.train_arguments(output, "--quiet", "--attention", "hga", *more)
+            words[words.index("--segment") + 1] = segment
+            return words
+
+        def made_with(output, *more):
+            self.succeed(*arguments(output, *more))
+            state = json.loads((self.root / output / "checkpoints" / "step-4" / "state.json").read_text())
+            return state["options"]["attention"], state["options"]["kv"]
+
+        self.assertEqual(made_with("hga"), ("hga causal per KV head, 2 and 2 pages, 24 of 96 groups of 16 a block of "
+                                            "16, 32 chunks, mixed, whole lists", "bf16"))
+        self.assertEqual(made_with("asked", "--hga.see", "asked", "--hga.chunk", 128, "--hga.union-cap", 48,
+                                   "--kv", "int8"),
+                         ("hga causal per KV head, 2 and 2 chunks of 128, 24 of 48 groups of 16 a block of 16, "
+                          "32 chunks, mixed", "int8"))
+        self.assertEqual(made_with("paper", "--hga.preset", "paper", "--hga.chunk", 128),
+                         ("hga block per query head, 2 and 2 chunks of 128, 32 of 32 groups of 16 a block of 128, "
+                          "8 chunks, mixed", "bf16"))
+        for line in ('see = "asked"', "chunk = 128"):
+            self.assertIn(line + "\n", (self.root / "asked" / "run.toml").read_text())
+        same = ["asked", "--resume", "--hga.chunk", 128, "--hga.union-cap", 48]
+        self.refuse(2, 'was made with kv "int8", but this run has "bf16"', *arguments(*same, "--hga.see", "asked"))
+        self.refuse(2, "was made with attention", *arguments(*same, "--kv", "int8"))
+        self.succeed(*arguments(*same, "--hga.see", "asked", "--kv", "int8", "--kv-host", 0, "--spill-dir", self.root))
+        self.refuse(2, "--segment 192 is not a multiple of --hga.chunk 128: give 256",
+                    *arguments("cut", "--hga.chunk", 128, segment=192))
+        self.refuse(2, "--kv int8 is for keys and values that leave the device",
+                    *self.train_arguments("dense-int8", "--quiet", "--kv", "int8"))
+        self.assertFalse((self.root / "dense-int8").exists())
+        self.succeed("plan", "--model", self.model, "--hga.chunk", 0)  # of no account to dense attention
+
     def test_offloading_takes_less_of_the_device_and_changes_nothing(self):
         here, there = self.train("here"), self.train("there", "--offload", "both")
         self.assertLess(there["device_bytes_peak"], here["device_bytes_peak"])
