@@ -55,7 +55,7 @@ AttentionOptions wide_hga() {
 // In chunks of two pages: cells of most sizes begin inside one and close it.
 AttentionOptions in_chunks_of_128(AttentionOptions options) {
   options.hga.chunk_tokens = 128;
-  options.hga.first_chunks = std::min<std::int64_t>(options.hga.first_chunks, 0);
+  options.hga.first_chunks = 0;  // there are four
   if (options.hga.routing == ops::HgaRouting::kBlock) {
     options.hga.block_queries = 128;
   }
@@ -318,19 +318,29 @@ TEST_F(HgaTraining, TiersChangeNoBit) {
 }
 
 TEST_F(HgaTraining, InChunksOf128KeepsItsBits) {
-  options_.model.attention = in_chunks_of_128(bank_filling_hga());
   options_.segment = 128;
-  use_threads(1);
-  const double expected = second_loss();
-  use_threads(available_cores());
-  options_.kept.attention = true;
-  EXPECT_EQ(second_loss(), expected);
-  for (const KvTiers& tiers :
-       tiers_of(source_->config(), DType::kF32, options_.model.attention, scratch_.path())) {
-    options_.model.kv_tiers = tiers;
+  AttentionOptions long_blocks = in_chunks_of_128(bank_filling_hga());
+  long_blocks.hga.block_queries = 128;  // in both pages of a chunk
+  for (const AttentionOptions& attention :
+       {in_chunks_of_128(bank_filling_hga()), in_chunks_of_128(block_hga()), long_blocks}) {
+    options_.model.attention = attention;
+    options_.model.kv_tiers = {};
+    options_.kept.attention = false;
+    use_threads(1);
+    const double expected = second_loss();
+    use_threads(available_cores());
+    options_.kept.attention = true;
     EXPECT_EQ(second_loss(), expected);
+    for (const KvTiers& tiers :
+         tiers_of(source_->config(), DType::kF32, attention, scratch_.path())) {
+      options_.model.kv_tiers = tiers;
+      EXPECT_EQ(second_loss(), expected);
+    }
   }
-  options_.model.kv_tiers = {};
+}
+
+TEST_F(HgaTraining, InChunksOf128WithAWindowOverEverythingIsDense) {
+  options_.segment = 128;
   options_.model.attention = in_chunks_of_128(wide_hga());
   const double wide = second_loss();
   options_.model.attention = {};
@@ -352,20 +362,45 @@ TEST_F(HgaTraining, ASegmentThatCutsAChunkIsRefused) {
 }
 
 TEST_F(HgaTraining, Int8HasTheSameBitsFromEveryTier) {
-  options_.model.attention = bank_filling_hga();
-  options_.model.kv = DType::kBf16;
-  const double wide = second_loss();
-  options_.model.kv = DType::kI8;
-  const double expected = second_loss();
-  EXPECT_NE(expected, wide);
-  EXPECT_NEAR(expected, wide, 0.1);  // random weights, whose nats jump with any rounding
-  for (const KvTiers& tiers :
-       tiers_of(source_->config(), DType::kI8, options_.model.attention, scratch_.path())) {
-    options_.model.kv_tiers = tiers;
+  for (const AttentionOptions& attention :
+       {bank_filling_hga(), in_chunks_of_128(bank_filling_hga())}) {
+    options_.segment = attention.hga.chunk_tokens == 64 ? 192 : 128;
+    options_.model.attention = attention;
+    options_.model.kv_tiers = {};
     options_.kept.attention = false;
-    EXPECT_EQ(second_loss(), expected);
-    options_.kept.attention = true;
-    EXPECT_EQ(second_loss(), expected);
+    options_.model.kv = DType::kBf16;
+    const double wide = second_loss();
+    options_.model.kv = DType::kI8;
+    const double expected = second_loss();
+    EXPECT_NE(expected, wide);
+    EXPECT_NEAR(expected, wide, 0.1);  // random weights, whose nats jump with any rounding
+    for (const KvTiers& tiers :
+         tiers_of(source_->config(), DType::kI8, attention, scratch_.path())) {
+      options_.model.kv_tiers = tiers;
+      options_.kept.attention = false;
+      EXPECT_EQ(second_loss(), expected);
+      options_.kept.attention = true;
+      EXPECT_EQ(second_loss(), expected);
+    }
+  }
+}
+
+TEST_F(HgaTraining, Int8OverAWindowOnEverythingIsDenseOverTiers) {
+  options_.model.kv = DType::kI8;
+  for (const std::int64_t segment : {0, 192}) {
+    options_.segment = segment;
+    options_.model.kv_tiers = {};
+    options_.model.attention = wide_hga();
+    const double wide = second_loss();
+    options_.model.attention = {};
+    options_.model.kv_tiers = KvTiers{};
+    const double dense = second_loss();
+    EXPECT_NEAR(dense, wide, 1e-6) << segment;
+    options_.model.kv_tiers = KvTiers{.host_bytes = 0, .spill_dir = scratch_.path()};
+    EXPECT_EQ(second_loss(), dense) << segment;
+    options_.model.kv = DType::kBf16;
+    EXPECT_NE(second_loss(), dense) << segment;
+    options_.model.kv = DType::kI8;
   }
 }
 
