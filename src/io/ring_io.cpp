@@ -140,10 +140,11 @@ class RingIo final : public BlockIo {
  private:
   static constexpr int kMostRefusals = 1000;  ///< a millisecond apart
 
-  // Room for all that may be in flight: noting it takes no memory.
+  // Room for all that may be in flight, and for one that is started while the end of another is
+  // being told: noting it takes no memory.
   static std::vector<void*> reserved() {
     std::vector<void*> owners;
-    owners.reserve(kQueueDepth);
+    owners.reserve(kQueueDepth + 1);
     return owners;
   }
 
