@@ -55,7 +55,7 @@ Outcome run_bench_prefill(const std::vector<std::string>& arguments,
                                        .context = args.context,
                                        .block = args.block,
                                        .adapter = args.model.adapter};
-  const Budgets budgets = args.memory.budgets();
+  const Budgets budgets = budgets_of(args.memory, args.model);
   Session session(*source, session_options, budgets, {});
   const double peak_flops = measure_peak_flops();
   const std::optional<DiskSpeed> disk =

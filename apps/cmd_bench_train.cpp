@@ -82,7 +82,7 @@ Outcome run_bench_train(const std::vector<std::string>& arguments,
   const std::unique_ptr<ModelSource> source = open_source(options, args.shape.model);
   TrainOptions train = shape_options(options, args.shape);
   train.steps = args.steps + args.warm_up;
-  const Budgets budgets = args.shape.memory.budgets();
+  const Budgets budgets = budgets_of(args.shape.memory, args.shape.model);
   check(train);
   const Dataset data = Dataset::random(2, train.context, source->config().V);
   train.kept = what_to_keep(*source, train, data.host_bytes(), budgets, args.shape.kept_bytes());

@@ -136,7 +136,7 @@ Outcome run_eval_perplexity(const std::vector<std::string>& arguments,
   if (!args.common.is_quiet) {
     write_notice(context_note(config, args.model.options.rope, args.perplexity.context));
   }
-  const Budgets budgets = args.memory.budgets();
+  const Budgets budgets = budgets_of(args.memory, args.model);
   Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
   progress.note(fmt::format(
       "text: {} tokens{}", tokens.size(), describe_bytes(text.invalid_bytes, text.missing_bytes)));

@@ -167,7 +167,7 @@ Outcome run_generate(const std::vector<std::string>& arguments,
   const ModelConfig& config = model.source->config();
   const RopeChoice& rope = args.model.options.rope;
   write_notice(rope_note(args.model.adapter, config, rope));
-  const Budgets budgets = args.memory.budgets();
+  const Budgets budgets = budgets_of(args.memory, args.model);
   Progress progress(stderr, progress_mode(args.common.is_quiet, args.common.is_verbose));
   const std::int64_t made_for = with_rope(config, rope).max_context;
   if (made_for > 0 && session_options.context > made_for) {

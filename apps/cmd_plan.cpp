@@ -61,16 +61,16 @@ Outcome run_plan(const std::vector<std::string>& arguments,
     return {};
   }
   prepare(args.common, json);
+  const Budgets budgets = budgets_of(args.shape.memory, args.shape.model);
 
   const std::unique_ptr<ModelSource> source = open_source(options, args.shape.model);
   TrainOptions train = shape_options(options, args.shape);
   train.accumulate = args.accumulate;
   train.steps = 1;
-  const Budgets budgets = args.shape.memory.budgets();
   const std::int64_t data_bytes = bytes_of_data(args);
   train.kept = what_to_keep(*source, train, data_bytes, budgets, args.shape.kept_bytes());
   const Plan plan = Trainer::plan(*source, train, data_bytes);
-  const bool has_limit = budgets.device || budgets.host || budgets.disk;
+  const bool has_limit = budgets.has_any();
 
   Outcome outcome{.result = plan_json(plan, budgets)};
   const std::int64_t longest = has_limit ? longest_context(*source, train, data_bytes, budgets) : 0;
@@ -88,14 +88,9 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   }
   if (!fits(plan, budgets)) {
     outcome.status = ExitStatus::kOutOfBudget;
-    outcome.result["nearest"] = nearest_settings(*source, train, data_bytes, budgets);
-    std::string remedy;
-    for (const auto& setting : outcome.result["nearest"]) {
-      remedy += (remedy.empty() ? "it fits with " : " or ") + setting.get<std::string>();
-    }
-    print_notice("longtune: [plan] {} and does not fit; {}\n",
-                 plan_line(plan, budgets),
-                 remedy.empty() ? "no single setting makes it fit" : remedy);
+    const auto nearest = nearest_settings(*source, train, data_bytes, budgets);
+    outcome.result["nearest"] = nearest;
+    print_notice("longtune: {}\n", refusal(plan, budgets, remedy_of(nearest)));
   }
   return outcome;
 }

@@ -102,6 +102,7 @@ class RunProgress : public RunObserver {
  public:
   RunProgress(const Trainer& trainer,
               const TrainArgs& args,
+              const Budgets& budgets,
               std::string configuration,
               Progress& progress)
       : trainer_(trainer),
@@ -112,7 +113,7 @@ class RunProgress : public RunObserver {
         progress_(progress) {
     context_.steps = steps_;
     context_.peak_flops = args.run.peak_flops;
-    context_.budgets = args.shape.memory.budgets();
+    context_.budgets = budgets;
   }
 
   void on_begin(std::int64_t steps_done) override {
@@ -198,6 +199,7 @@ void describe_run(const TrainArgs& args,
                   const std::optional<Dataset>& held_out,
                   const TrainOptions& train,
                   const Plan& plan,
+                  const Budgets& budgets,
                   double peak_flops) {
   if (args.common.is_quiet) {
     return;
@@ -206,7 +208,7 @@ void describe_run(const TrainArgs& args,
   if (held_out) {
     print_notice("held out: {}\n", describe(held_out->summary()));
   }
-  print_notice("{}", plan_table(plan, args.shape.memory.budgets()));
+  print_notice("{}", plan_table(plan, budgets));
   print_notice("{}", context_note(model.source->config(), train.model.rope, train.context));
   const double seconds = step_flops(model.source->config(), train) / peak_flops;
   print_notice("{} steps of {} x {} tokens: at least {} at this machine's {:.0f} GFLOP/s\n",
@@ -280,6 +282,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
   prepare(args.common, json);
   const StopOnSignal signals;
   const StopCheck check_stop(signals.stop_requested());
+  const Budgets budgets = budgets_of(args.shape.memory, args.shape.model);
 
   const TextModel model = open_text_model(args.shape.model.model);
   const TextEncoder encoder = interruptible(text_encoder(model.tokenizer), check_stop);
@@ -295,7 +298,6 @@ Outcome run_train(const std::vector<std::string>& arguments,
   args.run.base_model = args.shape.model.model.string();
   args.run.peak_flops = measure_peak_flops();
   write_notice(rope_note(args.shape.model.adapter, model.source->config(), train.model.rope));
-  const Budgets budgets = args.shape.memory.budgets();
   const std::int64_t data_bytes = data.host_bytes() + (held_out ? held_out->host_bytes() : 0);
   train.kept = what_to_keep(*model.source, train, data_bytes, budgets, args.shape.kept_bytes());
   describe_run(args,
@@ -304,6 +306,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
                held_out,
                train,
                Trainer::plan(*model.source, train, data_bytes),
+               budgets,
                args.run.peak_flops);
   // Before anything is made or loaded.
   (void)Trainer::plan_within(*model.source, train, budgets, data_bytes);
@@ -323,7 +326,7 @@ Outcome run_train(const std::vector<std::string>& arguments,
                     check_stop();
                     progress.share("loading weights", share);
                   });
-  RunProgress observer(trainer, args, options.toml(), progress);
+  RunProgress observer(trainer, args, budgets, options.toml(), progress);
   const RunResult result = run_training(trainer, args.run, observer, signals.stop_requested());
   if (!result.finished) {
     throw interrupted_after(result.steps, args.run.output);

@@ -2,10 +2,15 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "apps/json_file.h"
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/system_memory.h"
 #include "device/threads.h"
+#include "io/spill_file.h"
 #include "model/shape_source.h"
 
 namespace longtune::cli {
@@ -163,26 +168,35 @@ void resolve_model(const OptionSet& options, ModelArgs& args) {
   args.options.kv_tiers = kv_tiers_of(args);
 }
 
-Budgets MemoryArgs::budgets() const {
-  Budgets budgets;
-  if (device) {
-    budgets.device = device->bytes;
-  }
-  if (host) {
-    budgets.host = host->bytes;
-  }
-  if (disk) {
-    budgets.disk = disk->bytes;
-  }
-  return budgets;
+void add_memory_options(OptionSet& options, MemoryArgs& args) {
+  options.group("Memory (device and host share this machine's unless both are named)");
+  options.add(
+      {"device-memory", "SIZE", "most that the device may hold, like 16GiB", "the machine's"},
+      args.device);
+  options.add({"host-memory", "SIZE", "most that host memory may hold", "the machine's"},
+              args.host);
+  options.add({"disk-memory", "SIZE", "most that --spill-dir may hold", "what is free there"},
+              args.disk);
 }
 
-void add_memory_options(OptionSet& options, MemoryArgs& args) {
-  options.group("Memory");
-  options.add({"device-memory", "SIZE", "most that the device may hold, like 16GiB", "no limit"},
-              args.device);
-  options.add({"host-memory", "SIZE", "most that host memory may hold", "no limit"}, args.host);
-  options.add({"disk-memory", "SIZE", "most that --spill-dir may hold", "no limit"}, args.disk);
+Budgets budgets_of(const MemoryArgs& memory, const ModelArgs& model) {
+  const auto bytes_of = [](const std::optional<Size>& size) {
+    return size ? std::optional(size->bytes) : std::nullopt;
+  };
+  Budgets budgets{.device = bytes_of(memory.device),
+                  .host = bytes_of(memory.host),
+                  .disk = bytes_of(memory.disk)};
+  if (!budgets.device || !budgets.host) {
+    const char* root = std::getenv("LONGTUNE_SYSTEM_ROOT");
+    if (const auto available = available_memory(root == nullptr ? "/" : root)) {
+      budgets.machine_memory =
+          std::max<std::int64_t>(0, *available - process_bytes(threads_in_use()));
+    }
+  }
+  if (!budgets.disk && model.spill_dir) {
+    budgets.machine_disk = spill_room(*model.spill_dir);
+  }
+  return budgets;
 }
 
 void add_common_options(OptionSet& options,

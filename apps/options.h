@@ -47,11 +47,15 @@ struct MemoryArgs {
   std::optional<Size> device;
   std::optional<Size> host;
   std::optional<Size> disk;
-
-  [[nodiscard]] Budgets budgets() const;
 };
 
 void add_memory_options(OptionSet& options, MemoryArgs& args);
+
+/// What the user names, taken at its word, and what the machine has at this moment where that
+/// leaves something open: memory for device and host together unless both are named, and the room
+/// in --spill-dir. To be asked before anything that the plan counts is held. The environment
+/// variable LONGTUNE_SYSTEM_ROOT, for tests, stands for "/" as in available_memory.
+[[nodiscard]] Budgets budgets_of(const MemoryArgs& memory, const ModelArgs& model);
 
 /// What every command takes.
 struct CommonArgs {

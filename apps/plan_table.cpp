@@ -25,6 +25,21 @@ constexpr std::array kTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
   return tiers;
 }
 
+/// What the machine has, as far as it is what the plan is compared with.
+[[nodiscard]] std::string machine_line(const Budgets& budgets) {
+  std::string text;
+  if (budgets.machine_memory) {
+    text = fmt::format("{} of memory for device and host together",
+                       format_bytes(*budgets.machine_memory));
+  }
+  if (budgets.machine_disk) {
+    text += fmt::format("{}room for {} in --spill-dir",
+                        text.empty() ? "" : ", and ",
+                        format_bytes(*budgets.machine_disk));
+  }
+  return text.empty() ? text : "the machine has " + text + "\n";
+}
+
 }  // namespace
 
 std::string plan_table(const Plan& plan, const Budgets& budgets) {
@@ -55,9 +70,11 @@ std::string plan_table(const Plan& plan, const Budgets& budgets) {
   }
   add_row("need", [&](Tier tier) { return format_bytes(plan.need(tier)); });
   add_row("budget", [&](Tier tier) {
-    return budgets.of(tier) ? format_bytes(*budgets.of(tier)) : std::string("no limit");
+    return budgets.of(tier)            ? format_bytes(*budgets.of(tier))
+           : budgets.is_machines(tier) ? std::string("the machine's")
+                                       : std::string("no limit");
   });
-  return text + "\n";
+  return text + "\n" + machine_line(budgets);
 }
 
 std::string plan_line(const Plan& plan, const Budgets& budgets) {
@@ -73,13 +90,17 @@ std::string plan_line(const Plan& plan, const Budgets& budgets) {
 }
 
 Json plan_json(const Plan& plan, const Budgets& budgets) {
+  const auto known = [](std::optional<std::int64_t> limit) {
+    return limit ? Json(*limit) : Json(nullptr);
+  };
   Json result;
   result["fits"] = fits(plan, budgets);
   for (const Tier tier : kTiers) {
-    const std::optional<std::int64_t> budget = budgets.of(tier);
     result[longtune::name_of(tier)] = {{"need", plan.need(tier)},
-                                       {"budget", budget ? Json(*budget) : Json(nullptr)}};
+                                       {"budget", known(budgets.of(tier))}};
   }
+  result["machine"] = {{"memory", known(budgets.machine_memory)},
+                       {"disk", known(budgets.machine_disk)}};
   result["process_bytes"] = process_bytes(threads_in_use());
   result["purposes"] = Json::array();
   for (const Plan::Row& row : plan.rows) {

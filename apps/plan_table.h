@@ -8,14 +8,16 @@
 
 namespace longtune::cli {
 
-/// A row per purpose, a column per tier, sums, and budgets where there are any.
+/// A row per purpose, a column per tier, sums, budgets, and a line with what the machine has where
+/// that is the limit.
 [[nodiscard]] std::string plan_table(const Plan& plan, const Budgets& budgets);
 
 /// One line: what each tier needs, against its budget.
 [[nodiscard]] std::string plan_line(const Plan& plan, const Budgets& budgets);
 
-/// {"fits", "device": {"need", "budget"}, "host", "disk", "purposes": [{"name", "tier", "bytes"}]};
-/// a budget is null where there is none.
+/// {"fits", "device": {"need", "budget"}, "host", "disk", "machine": {"memory", "disk"},
+/// "process_bytes", "purposes": [{"name", "tier", "bytes"}]}; a budget is null where none is named,
+/// what the machine has where it is not the limit or not known.
 [[nodiscard]] Json plan_json(const Plan& plan, const Budgets& budgets);
 
 /// A line where the context is longer than the model was made for, or than the chosen scaling

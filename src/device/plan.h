@@ -37,19 +37,37 @@ struct Plan {
   [[nodiscard]] std::int64_t need(Tier tier) const;
 };
 
-/// What the user allows, in bytes; nothing where there is no limit.
+/// Limits in bytes; nothing where there is none.
 struct Budgets {
+  // What the user allows a tier.
   std::optional<std::int64_t> device;
   std::optional<std::int64_t> host;
   std::optional<std::int64_t> disk;
 
+  // What the machine has, to be set where the user leaves it open.
+  /// For device and host together, which on a CPU are the same memory, the process' own taken off.
+  std::optional<std::int64_t> machine_memory;
+  std::optional<std::int64_t> machine_disk;  ///< in --spill-dir
+
+  /// What the user allows.
   [[nodiscard]] std::optional<std::int64_t> of(Tier tier) const;
+
+  /// Whether the machine's limit is what holds for a tier.
+  [[nodiscard]] bool is_machines(Tier tier) const;
+
+  [[nodiscard]] bool has_any() const;
 };
 
 [[nodiscard]] bool fits(const Plan& plan, const Budgets& budgets);
 
-/// Throws Error kOutOfBudget in one line with the need, the budget, the three largest purposes of
-/// the tier that is too small, and `remedy` ("--context 4096 fits").
+/// One line about the first limit that a plan breaks: the need, what is there, the three largest
+/// purposes of what is too small, and `remedy` ("it fits with --context 4096"). Throws Error
+/// kInternal where the plan fits.
+[[nodiscard]] std::string refusal(const Plan& plan,
+                                  const Budgets& budgets,
+                                  const std::string& remedy);
+
+/// Throws Error kOutOfBudget with that line.
 [[noreturn]] void fail_out_of_budget(const Plan& plan,
                                      const Budgets& budgets,
                                      const std::string& remedy);

@@ -8,6 +8,7 @@
 #include "model/decoder.h"
 #include "ops/head_loss.h"
 #include "train/data.h"
+#include "train/remedy.h"
 
 namespace longtune {
 namespace {
@@ -62,7 +63,16 @@ Session::Session(const ModelSource& source,
                  const std::function<void(double)>& load_progress) {
   const Plan needed = plan(source, options);
   if (!fits(needed, budgets)) {
-    fail_out_of_budget(needed, budgets, "a shorter --context needs less");
+    const auto plan_with = [&](const ModelOptions& model) {
+      SessionOptions tried = options;
+      tried.model = model;
+      return plan(source, tried);
+    };
+    const auto spill = fitting_spill(options.model, plan_with, budgets);
+    fail_out_of_budget(needed,
+                       budgets,
+                       (spill ? "it fits with " + *spill + "; " : std::string()) +
+                           "fewer tokens (--context, --max-tokens) need less");
   }
   state_ = std::make_unique<State>(source, options, needed.need(Tier::kDevice));
   state_->plan = needed;

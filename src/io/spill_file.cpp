@@ -1,10 +1,13 @@
 #include "io/spill_file.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <system_error>
 
@@ -67,6 +70,21 @@ bool means_unknown(std::int64_t result) {
 
 void check_spill_directory(const std::filesystem::path& directory) {
   close(open_nameless(directory));
+}
+
+std::optional<std::int64_t> spill_room(const std::filesystem::path& directory) {
+  constexpr std::uintmax_t kMost = std::numeric_limits<std::int64_t>::max();
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(directory, error);
+  if (error || space.capacity == 0) {  // some that live in a network say nothing
+    return std::nullopt;
+  }
+  rlimit file{};
+  if (getrlimit(RLIMIT_FSIZE, &file) != 0) {
+    file.rlim_cur = RLIM_INFINITY;  // the largest number
+  }
+  return static_cast<std::int64_t>(
+      std::min({kMost, space.available, static_cast<std::uintmax_t>(file.rlim_cur)}));
 }
 
 SpillFile::Descriptor::~Descriptor() {

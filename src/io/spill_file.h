@@ -19,6 +19,10 @@ namespace longtune {
 /// nothing behind.
 void check_spill_directory(const std::filesystem::path& directory);
 
+/// Bytes that a SpillFile in `directory` can grow to: what is free there for this user, and no more
+/// than the process may write to one file. Nothing where the system does not say.
+[[nodiscard]] std::optional<std::int64_t> spill_room(const std::filesystem::path& directory);
+
 /// A file of equal records that lives as long as this object and no longer: it has no name, so that
 /// nothing is left of it however the process ends. Past the page cache where the file system allows
 /// (direct I/O); where it does not, the cache is told to forget each record once it is on the disk.

@@ -284,6 +284,23 @@ TEST_P(SpillFileTest, AFileThatMayNotGrowIsOneClearError) {
   std::signal(SIGXFSZ, handler);
 }
 
+TEST(SpillRoom, IsWhatIsFreeAndWhatAFileMayHave) {
+  const TemporaryDirectory directory;
+  const auto room = spill_room(directory.path());
+  ASSERT_TRUE(room.has_value());
+  EXPECT_GT(*room, 0);
+  EXPECT_LE(*room, static_cast<std::int64_t>(std::filesystem::space(directory.path()).capacity));
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 3;
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_EQ(spill_room(directory.path()), 3);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(spill_room(directory.path() / "nowhere"), std::nullopt);
+  EXPECT_EQ(spill_room("/proc"), std::nullopt);
+}
+
 // Writes more than a file system of 64 KiB holds, in a process of its own, which alone sees it.
 // What it says comes to standard error.
 [[noreturn]] void fill_a_disk(const std::filesystem::path& directory, const BlockIoMaker& make) {

@@ -1,48 +1,37 @@
 #include "train/remedy.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "base/bytes.h"
 #include "base/error.h"
-#include "device/system_memory.h"
-#include "device/threads.h"
 #include "model/layer.h"
 #include "ops/kv_pages.h"
 
 namespace longtune {
 namespace {
 
-bool would_fit(const ModelSource& source,
-               const TrainOptions& options,
-               std::int64_t data_bytes,
-               const Budgets& budgets) {
+// Nothing where there is none: NF4 does not take every width; keys and values may have nowhere to
+// go.
+std::optional<Plan> plan_of(const std::function<Plan()>& make) {
   try {
-    return fits(Trainer::plan(source, options, data_bytes), budgets);
+    return make();
   } catch (const Error& error) {
-    // NF4 does not take every width; keys and values may have nowhere to go.
     if (error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kOutOfBudget) {
-      return false;
+      return std::nullopt;
     }
     throw;
   }
 }
 
-// Also where the device has no budget: then within what memory the system has to give.
-bool would_fit_machine(const ModelSource& source,
-                       const TrainOptions& options,
-                       std::int64_t data_bytes,
-                       const Budgets& budgets) {
-  if (!would_fit(source, options, data_bytes, budgets)) {
-    return false;
-  }
-  const std::optional<std::int64_t> available = available_memory();
-  if (budgets.device || !available) {
-    return true;
-  }
-  const Plan plan = Trainer::plan(source, options, data_bytes);
-  const std::int64_t process = process_bytes(threads_in_use());
-  return plan.need(Tier::kDevice) + plan.need(Tier::kHost) + process <= *available;
+bool would_fit(const ModelSource& source,
+               const TrainOptions& options,
+               std::int64_t data_bytes,
+               const Budgets& budgets) {
+  const auto plan = plan_of([&] { return Trainer::plan(source, options, data_bytes); });
+  return plan && fits(*plan, budgets);
 }
 
 // Of one layer's products.
@@ -86,7 +75,7 @@ Kept what_to_keep(const ModelSource& source,
   const auto can_keep = [&](const Kept& kept) {
     TrainOptions tried = options;
     tried.kept = kept;
-    return would_fit_machine(source, tried, data_bytes, budgets);
+    return would_fit(source, tried, data_bytes, budgets);
   };
   Kept kept{.attention = true};
   if (!can_keep(kept)) {
@@ -103,6 +92,37 @@ Kept what_to_keep(const ModelSource& source,
     }
   }
   return kept;
+}
+
+std::optional<std::string> fitting_spill(const ModelOptions& model,
+                                         const ModelPlan& plan,
+                                         const Budgets& budgets) {
+  ModelOptions tried = model;
+  tried.kv_tiers = model.kv_tiers.value_or(KvTiers{});
+  if (!tried.kv_tiers->spill_dir) {
+    tried.kv_tiers->spill_dir = "DIR";  // a plan makes nothing there
+  }
+  const auto try_with = [&](std::int64_t host_bytes) {
+    tried.kv_tiers->host_bytes = host_bytes;
+    return plan_of([&] { return plan(tried); });
+  };
+  const std::optional<Plan> least = try_with(0);
+  if (!least || (!budgets.host && !budgets.machine_memory)) {
+    return std::nullopt;
+  }
+  const std::int64_t host = least->need(Tier::kHost);
+  constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+  std::int64_t room =
+      std::min(budgets.host.value_or(kNoLimit) - host,
+               budgets.machine_memory.value_or(kNoLimit) - host - least->need(Tier::kDevice));
+  room = room < 0 ? room : room / kMiB * kMiB;
+  const std::optional<Plan> most = room < 0 ? std::nullopt : try_with(room);
+  if (!most || !fits(*most, budgets)) {
+    return std::nullopt;
+  }
+  const std::string setting = fmt::format("--kv-host {}MiB", room / kMiB);
+  const bool names_directory = model.kv_tiers && model.kv_tiers->spill_dir;
+  return names_directory || most->need(Tier::kDisk) == 0 ? setting : setting + " --spill-dir DIR";
 }
 
 std::int64_t longest_context(const ModelSource& source,
@@ -153,11 +173,24 @@ std::vector<std::string> nearest_settings(const ModelSource& source,
       }
     }
   }
+  const auto plan_with = [&](const ModelOptions& model) {
+    TrainOptions tried = options;
+    tried.model = model;
+    return Trainer::plan(source, tried, data_bytes);
+  };
+  if (const auto spill = fitting_spill(options.model, plan_with, budgets)) {
+    result.push_back(*spill);
+  }
   const std::int64_t context = longest_context(source, options, data_bytes, budgets);
   if (context > 0 && context < options.context) {
     result.push_back(fmt::format("--context {}", context));
   }
   return result;
+}
+
+std::string remedy_of(const std::vector<std::string>& settings) {
+  return settings.empty() ? "no single setting makes it fit"
+                          : fmt::format("it fits with {}", fmt::join(settings, " or "));
 }
 
 }  // namespace longtune

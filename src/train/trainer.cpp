@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -154,12 +152,8 @@ Plan Trainer::plan_within(const ModelSource& source,
                           std::int64_t data_bytes) {
   Plan needed = plan(source, options, data_bytes);
   if (!fits(needed, budgets)) {
-    const auto nearest = nearest_settings(source, options, data_bytes, budgets);
-    fail_out_of_budget(needed,
-                       budgets,
-                       nearest.empty()
-                           ? "no single setting makes it fit"
-                           : fmt::format("it fits with {}", fmt::join(nearest, " or ")));
+    fail_out_of_budget(
+        needed, budgets, remedy_of(nearest_settings(source, options, data_bytes, budgets)));
   }
   return needed;
 }
