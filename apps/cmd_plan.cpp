@@ -76,7 +76,7 @@ Outcome run_plan(const std::vector<std::string>& arguments,
   const std::int64_t longest = has_limit ? longest_context(*source, train, data_bytes, budgets) : 0;
   outcome.result["longest_context"] = has_limit ? Json(longest) : Json(nullptr);
   outcome.result["nearest"] = Json::array();
-  print_output("{}beside it, the process itself takes up to {}\n",
+  print_output("{}the process itself takes up to {} more\n",
                plan_table(plan, budgets),
                format_bytes(process_bytes(threads_in_use())));
   print_output("{}", context_note(source->config(), train.model.rope, train.context));

@@ -20,6 +20,20 @@ LONGTUNE = sys.argv.pop(1) if len(sys.argv) > 1 else "longtune"
 TEXT = "It is a truth universally acknowledged, that a tiny model must be in want of a text.\n" * 12
 
 
+def setUpModule():
+    """No test depends on the memory of the machine that it runs on: this one is given to all."""
+    machine = tempfile.TemporaryDirectory(prefix="longtune-machine-")
+    unittest.addModuleCleanup(machine.cleanup)
+    os.environ["LONGTUNE_SYSTEM_ROOT"] = machine.name
+    write_machine(pathlib.Path(machine.name), 64 * 2**30)
+
+
+def write_machine(root, available):
+    """The files of a system that has so many bytes to give."""
+    (root / "proc").mkdir(parents=True, exist_ok=True)
+    (root / "proc/meminfo").write_text(f"MemTotal: 999999999 kB\nMemAvailable: {available // 1024} kB\n")
+
+
 class CommandLine(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -441,9 +455,11 @@ class Plan(CommandLine):
     def test_fits_and_does_not(self):
         out = self.root / "plan.json"
         shown = self.succeed("plan", "--model", self.model, "--context", 128, "--json", out)
-        self.assertIn("no limit", shown)
+        self.assertRegex(shown, r"budget +the machine's +the machine's\nthe machine has 63\.\d\d GiB of memory for "
+                                r"device and host together\n")
         plan = json.loads(out.read_text())
         self.assertTrue(plan["fits"])
+        self.assertEqual(plan["machine"], {"memory": 64 * 2**30 - plan["process_bytes"], "disk": None})
         for tier in ("device", "host", "disk"):
             self.assertEqual(plan[tier]["need"], sum(p["bytes"] for p in plan["purposes"] if p["tier"] == tier))
         budget = plan["device"]["need"]
@@ -454,8 +470,8 @@ class Plan(CommandLine):
                              "--json", out)
         self.assertNotIn("attention outputs", shown)
         budget = json.loads(out.read_text())["device"]["need"]
-        self.refuse(3, "does not fit", "plan", "--model", self.model, "--context", 128, "--device-memory", budget - 1,
-                    "--json", out)
+        self.refuse(3, "of device memory, but --device-memory is", "plan", "--model", self.model, "--context", 128,
+                    "--device-memory", budget - 1, "--json", out)
         plan = json.loads(out.read_text())
         self.assertFalse(plan["fits"])
         self.assertLess(plan["longest_context"], 128)
@@ -463,7 +479,8 @@ class Plan(CommandLine):
     def test_int8_keys_and_values_of_the_8b_shape(self):
         context = 131072
         out = self.root / "plan.json"
-        shape = ["plan", "--shape", "qwen3-8b", "--segment", 2048, "--attention", "hga", "--hga.union-cap", 96]
+        shape = ["plan", "--shape", "qwen3-8b", "--segment", 2048, "--attention", "hga", "--hga.union-cap", 96,
+                 "--device-memory", "64GiB", "--host-memory", "64GiB", "--disk-memory", "64GiB"]
 
         def bytes_of(*more, tokens=context):
             shown = self.succeed(*shape, "--context", tokens, *more, "--json", out)
@@ -492,6 +509,76 @@ class Plan(CommandLine):
         self.assertEqual(spilled[bank, "device"], 200 * 2**20)
         self.refuse(3, "--kv-bank 128.0 MiB: the pages that one block of queries may see need 193.0 MiB",
                     *shape, "--context", context, "--kv", "int8", "--kv-bank", "128MiB")
+
+    def on_machine(self, available, used=0, page_cache=0):
+        """Options of a call on a machine with a cgroup of `available` bytes of which some are taken."""
+        root = self.root / "machine"
+        write_machine(root, 2**50)
+        (root / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
+        for name, value in (("max", available), ("current", used), ("stat", f"inactive_file {page_cache}")):
+            (root / "sys/fs/cgroup" / ("memory." + name)).write_text(f"{value}\n")
+        return {"env": os.environ | {"LONGTUNE_SYSTEM_ROOT": str(root)}}
+
+    def test_a_machine_that_has_too_little_is_named(self):
+        machine = self.on_machine(24 * 2**30, used=23 * 2**30, page_cache=21 * 2**30)
+        out = self.root / "plan.json"
+        long = ["plan", "--shape", "qwen3-8b", "--attention", "hga", "--context", 10_000_000, "--threads", 1,
+                "--json", out]
+        line = self.refuse(3, "GiB), but this machine has 21.90 GiB for both; largest: keys and values 1373.29 GiB",
+                           *long, **machine)
+        self.assertRegex(line, r"it fits with --context \d+; ")
+        self.assertIn("to go by other limits, name both --device-memory and --host-memory", line)
+        plan = json.loads(out.read_text())
+        self.assertFalse(plan["fits"])
+        self.assertEqual(plan["machine"], {"memory": 22 * 2**30 - plan["process_bytes"], "disk": None})
+        # A budget for the device alone leaves the host's to the machine; both are taken at their word.
+        self.refuse(3, "but this machine has", *long, "--device-memory", "16GiB", **machine)
+        shown = self.succeed(*long, "--device-memory", "16GiB", "--host-memory", "2000GiB", **machine)
+        self.assertNotIn("the machine", shown)
+        self.assertIsNone(json.loads(out.read_text())["machine"]["memory"])
+        # What is named as fitting does fit.
+        shorter = long.copy()
+        shorter[long.index("--context") + 1] = plan["longest_context"]
+        self.succeed(*shorter, **machine)
+        shorter[long.index("--context") + 1] += 64
+        self.refuse(3, "but this machine has", *shorter, **machine)
+        shorter[long.index("--context") + 1] = 2**18
+        line = self.refuse(3, " --spill-dir DIR or --context", *shorter, **machine)
+        spill = json.loads(out.read_text())["nearest"][0].split()[:2]
+        self.assertIn("it fits with " + " ".join(spill), line)
+        self.succeed(*shorter, *spill, "--spill-dir", self.root / "not-here", **machine)
+
+    def test_page_cache_is_no_reason_to_refuse(self):
+        small = ["plan", "--model", self.model, "--context", 128, "--threads", 1]
+        self.refuse(3, "but this machine has 0 B for both", *small, **self.on_machine(2**30, used=2**30))
+        self.succeed(*small, **self.on_machine(2**30, used=2**30, page_cache=2**29))
+
+    def test_a_disk_that_has_too_little_is_named(self):
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+
+        spilling = ["plan", "--shape", "qwen3-0.6b", "--attention", "hga", "--context", 8192, "--kv-host", 0,
+                    "--spill-dir", self.root]
+        line = self.refuse(3, "of disk, but --spill-dir has room for 1.0 MiB; largest: keys and values", *spilling,
+                           preexec_fn=small_files)
+        self.assertIn("it fits with --kv-host", line)
+        self.assertIn("to go by another limit, name --disk-memory", line)
+        shown = self.run_longtune(*spilling, preexec_fn=small_files).stdout.decode()
+        self.assertIn("for device and host together, and room for 1.0 MiB in --spill-dir\n", shown)
+        self.succeed(*spilling, "--disk-memory", "10GiB", preexec_fn=small_files)
+
+    def test_whatever_runs_is_refused_before_it_loads(self):
+        machine = self.on_machine(100 * 2**20 + 2**16)  # of which the process takes 100 MiB
+        model = ["--model", self.model, "--threads", 1]
+        runs = (self.train_arguments("too-large", "--quiet"),
+                ["bench", "train", *model, "--context", 128],
+                ["bench", "prefill", *model, "--context", 128],
+                ["eval", "perplexity", *model, "--data", self.text, "--quiet"],
+                ["generate", *model, "--prompt", "a", "--quiet"])
+        for run in runs:
+            with self.subTest(run[:2]):
+                self.refuse(3, "but this machine has 64 KiB for both; largest: ", *run, **machine)
+        self.assertFalse((self.root / "too-large").exists())
 
     def test_plans_what_train_plans(self):
         out = self.root / "plan.json"

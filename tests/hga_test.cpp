@@ -12,6 +12,7 @@
 #include "infer/session.h"
 #include "support/expect_error.h"
 #include "support/training.h"
+#include "train/remedy.h"
 
 namespace longtune {
 namespace {
@@ -466,6 +467,85 @@ TEST_F(HgaTraining, PlanEqualsTheArenasHighWaterMark) {
   Trainer trainer(*source_, options_, Budgets{}, data_, nullptr, std::nullopt, nullptr);
   (void)trainer.step();
   EXPECT_EQ(trainer.device_bytes_peak(), trainer.plan().need(Tier::kDevice));
+}
+
+// A plan whose keys and values are what is too much for host memory.
+class HgaPlan : public HgaTraining {
+ protected:
+  HgaPlan() {
+    options_.context = 1 << 18;
+    options_.model.kv_tiers = KvTiers{.bank_bytes = 4 * kMiB};
+    const Plan all = plan_of(options_.model);
+    std::int64_t kept = 0;
+    for (const Plan::Row& row : all.rows) {
+      kept += row.purpose == "keys and values" && row.tier == Tier::kHost ? row.bytes : 0;
+    }
+    budgets_.machine_memory = all.need(Tier::kDevice) + all.need(Tier::kHost) - kept / 2;
+  }
+
+  [[nodiscard]] Plan plan_of(const ModelOptions& model) const {
+    TrainOptions options = options_;
+    options.model = model;
+    return Trainer::plan(*source_, options, 0);
+  }
+
+  [[nodiscard]] std::optional<std::string> spill() const {
+    return fitting_spill(
+        options_.model, [this](const ModelOptions& model) { return plan_of(model); }, budgets_);
+  }
+
+  [[nodiscard]] bool fits_with(std::int64_t host_bytes) const {
+    ModelOptions model = options_.model;
+    model.kv_tiers->host_bytes = host_bytes;
+    model.kv_tiers->spill_dir = "not made";
+    return fits(plan_of(model), budgets_);
+  }
+
+  Budgets budgets_;
+};
+
+TEST_F(HgaPlan, ARefusalNamesTheMostThatHostMemoryMayHold) {
+  const std::optional<std::string> named = spill();
+  ASSERT_TRUE(named.has_value());
+  constexpr std::string_view kBegin = "--kv-host ";
+  constexpr std::string_view kEnd = "MiB --spill-dir DIR";
+  ASSERT_TRUE(named->starts_with(kBegin) && named->ends_with(kEnd)) << *named;
+  const std::int64_t most = std::stoll(named->substr(kBegin.size())) * kMiB;
+  EXPECT_GT(most, 0);
+  EXPECT_TRUE(fits_with(most));
+  EXPECT_FALSE(fits_with(most + 2 * kMiB));
+  const auto nearest = nearest_settings(*source_, options_, 0, budgets_);
+  EXPECT_NE(std::ranges::find(nearest, *named), nearest.end());
+  expect_error([&] { (void)Trainer::plan_within(*source_, options_, budgets_, 0); },
+               ErrorCode::kOutOfBudget,
+               *named);
+  const SessionOptions reading{
+      .model = options_.model, .context = options_.context, .block = options_.segment};
+  const Plan read = Session::plan(*source_, reading);
+  expect_error(
+      [&] {
+        const Session session(
+            *source_,
+            reading,
+            {.machine_memory = read.need(Tier::kDevice) + read.need(Tier::kHost) - 1},
+            {});
+      },
+      ErrorCode::kOutOfBudget,
+      "it fits with --kv-host ");
+}
+
+TEST_F(HgaPlan, ARefusalNamesNoDiskThatIsTooSmall) {
+  options_.model.kv_tiers->spill_dir = "not made";
+  const std::optional<std::string> named = spill();
+  ASSERT_TRUE(named.has_value());
+  EXPECT_TRUE(named->ends_with("MiB")) << *named;  // the directory is named already
+  budgets_.machine_disk = kMiB;
+  EXPECT_EQ(spill(), std::nullopt);
+  budgets_.machine_disk.reset();
+  budgets_.machine_memory = kMiB;
+  EXPECT_EQ(spill(), std::nullopt);
+  budgets_ = {.device = kMiB};
+  EXPECT_EQ(spill(), std::nullopt);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "device/threads.h"
 #include "support/expect_error.h"
@@ -335,6 +336,11 @@ TEST_F(Training, KeepsWhatTheBudgetHasRoomFor) {
   EXPECT_EQ(kept_within(much, one_layer), one);
   EXPECT_EQ(kept_within(much, one_layer - 1), attention);
   EXPECT_EQ(kept_within(much, 0), attention);
+  TrainOptions tried = options_;
+  tried.kept = one;
+  const std::int64_t both = need_of(one) + Trainer::plan(*source, tried, 0).need(Tier::kHost);
+  EXPECT_EQ(what_to_keep(*source, options_, 0, {.machine_memory = both}, much), one);
+  EXPECT_EQ(what_to_keep(*source, options_, 0, {.machine_memory = both - 1}, much), attention);
 }
 
 TEST_F(Training, AStepsLossAndGradientAreThoseOfAllItsTargets) {
@@ -461,6 +467,25 @@ TEST_F(Training, RefusesWhatDoesNotFitWithTheNearestSettingsThatDo) {
         << error.what();
     EXPECT_NE(std::string(error.what()).find("--context"), std::string::npos) << error.what();
   }
+}
+
+TEST_F(Training, RefusesWhatTheMachineHasNoMemoryFor) {
+  const Plan plan = Trainer::plan(*source_, options_, data_.host_bytes());
+  const std::int64_t need = plan.need(Tier::kDevice) + plan.need(Tier::kHost);
+  (void)Trainer(
+      *source_, options_, Budgets{.machine_memory = need}, data_, nullptr, std::nullopt, nullptr);
+  expect_error(
+      [&] {
+        const Trainer refused(*source_,
+                              options_,
+                              Budgets{.device = need, .machine_memory = need - 1},
+                              data_,
+                              nullptr,
+                              std::nullopt,
+                              nullptr);
+      },
+      ErrorCode::kOutOfBudget,
+      "but this machine has " + format_bytes(need - 1) + " for both");
 }
 
 TEST_F(Training, ARefusalNamesTwoSettingsWhereOneIsNotEnough) {
