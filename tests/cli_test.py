@@ -548,6 +548,13 @@ class Plan(CommandLine):
         self.assertIn("it fits with " + " ".join(spill), line)
         self.succeed(*shorter, *spill, "--spill-dir", self.root / "not-here", **machine)
 
+    def test_the_real_machine_is_asked(self):
+        out = self.root / "plan.json"
+        env = {name: value for name, value in os.environ.items() if name != "LONGTUNE_SYSTEM_ROOT"}
+        self.run_longtune("plan", "--model", self.model, "--json", out, env=env)
+        self.assertNotIn(json.loads(out.read_text())["machine"]["memory"],
+                         (None, 64 * 2**30 - json.loads(out.read_text())["process_bytes"]))
+
     def test_page_cache_is_no_reason_to_refuse(self):
         small = ["plan", "--model", self.model, "--context", 128, "--threads", 1]
         self.refuse(3, "but this machine has 0 B for both", *small, **self.on_machine(2**30, used=2**30))

@@ -496,8 +496,9 @@ class HgaPlan : public HgaTraining {
 
   [[nodiscard]] bool fits_with(std::int64_t host_bytes) const {
     ModelOptions model = options_.model;
-    model.kv_tiers->host_bytes = host_bytes;
-    model.kv_tiers->spill_dir = "not made";
+    model.kv_tiers = KvTiers{.host_bytes = host_bytes,
+                             .spill_dir = "not made",
+                             .bank_bytes = options_.model.kv_tiers->bank_bytes};
     return fits(plan_of(model), budgets_);
   }
 
