@@ -31,7 +31,7 @@ TEST(AttentionOptions, NameWhatIsWrong) {
   refused([](auto& s) { s.group_tokens = 0; }, "--hga.group 0 is not 8, 16, 32 or 64");
   refused([](auto& s) { s.block_queries = 48; },
           "--hga.route-block 48 does not divide the chunk of 64");
-  refused([](auto& s) { s.union_cap = 31; }, "--hga.union-cap 31 is not in 32 .. 4096");
+  refused([](auto& s) { s.union_cap = 23; }, "--hga.union-cap 23 is not in 24 .. 4096");
   refused([](auto& s) { s.topk_chunks = 0; }, "--hga.topk-chunks 0 is not in 1 .. 4096");
   refused([](auto& s) { s.first_chunks = -1; }, "--hga.keep-first -1 is not in 0 .. 4096");
   refused([](auto& s) { s.routing = ops::HgaRouting::kBlock; },
